@@ -9,7 +9,8 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.inspect import describe_parameters
-from shortlist.cli.source import ModelName, parse_value
+from shortlist.cli.source import parse_value
+from shortlist.cli.stopping import ModelName
 
 CLASSES = [getattr(sl, name) for name in get_args(ModelName)]
 

@@ -404,7 +404,7 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
         (Threshold(), "threshold", "high", "threshold must be a number"),
         (Threshold(), "coverage", "half", r"coverage must be a number in \[0, 1\], got 'half'"),
         (Threshold(), "calibration", "magic", "calibration must be one of"),
-        (ExpectedF1(), "floor", None, "floor must be a number"),
+        (ExpectedF1(), "floor", "high", "floor must be a number"),
         (ExpectedF1(), "floor", 10**400, "floor must be a number"),
         (ExpectedF1(), "size", "huge", "size must be one of"),
         (ExpectedValue(), "gain", "1", "gain must be a number"),

@@ -137,6 +137,22 @@ def test_items_are_shown_while_their_expected_value_is_positive():
         ExpectedValue(cost=-0.5).lengths(lists)
 
 
-def test_list_ends_at_the_first_item_without_positive_value():
+def test_items_of_positive_value_are_shown_the_most_probable_first():
     lists = replace(top_candidates(np.array([[3.0, 2, 1]])), probabilities=np.array([0.6, 0.1, 0.9]))
-    assert ExpectedValue(gain=1, cost=1, calibration="none").lengths(lists).tolist() == [1]
+    shown = ExpectedValue(gain=1, cost=1, calibration="none").apply(lists)
+    assert shown[0].items == [2, 0]
+    assert shown[0].probabilities.tolist() == [0.9, 0.6]
+
+
+def test_a_list_that_is_worse_than_all_validation_lists_stays_empty():
+    rng = np.random.default_rng(0)
+    p = np.sort(rng.uniform(0.05, 0.6, (200, 10)))[:, ::-1]
+    lists = replace(top_candidates(p), probabilities=p.ravel().astype("f4").astype("f8"))
+    pairs = np.argwhere(rng.uniform(size=p.shape) < p)
+    cut = ExpectedF1(calibration="none").fit(lists, Interactions.from_tuples(pairs.tolist()))
+    assert cut.floor_ == pytest.approx(cut.utility_quantiles_.min())
+    assert (cut.lengths(lists) > 0).all()
+    useless = replace(top_candidates(np.full((1, 3), 0.002)), probabilities=np.full(3, 0.002))
+    shown = cut.apply(useless)
+    assert (len(shown[0]), shown[0].reason) == (0, "below_floor")
+    assert cut.with_floor(0).lengths(useless).tolist() == [3]

@@ -9,8 +9,7 @@ import pytest
 import shortlist as sl
 from shortlist.core.params import Range, Space
 from shortlist.data.history import History
-from shortlist.errors import ConfigError, ModelFileError
-from shortlist.models import base
+from shortlist.errors import ModelFileError
 from shortlist.models.base import FitOptions, ModelState, Recommender, find_model_class, load_model
 from shortlist.recommend.request import Scores
 
@@ -51,32 +50,9 @@ def test_a_model_of_another_package_is_found_saved_and_loaded(constant, tmp_path
     assert set(model.recommend(N=4).scores.tolist()) == {3.0}
 
 
-def test_an_unknown_model_is_looked_up_among_entry_points(constant, tmp_path, monkeypatch):
-    path = constant().fit(sl.load_dataset("sample")).save(tmp_path / "m.shortlist")
-    del Recommender.classes["Constant"]
-    asked = []
-
-    class Point:
-        def load(self):
-            Recommender.classes["Constant"] = constant
-            return constant
-
-    def entry_points(*, group, name):
-        asked.append((group, name))
-        return [Point()] if name == "Constant" else []
-
-    monkeypatch.setattr(base, "entry_points", entry_points)
-    base._load_entry_point.cache_clear()
-    assert isinstance(load_model(path), constant)
-    assert asked == [("shortlist", "Constant")]
-    with pytest.raises(ConfigError, match="'Nothing'"):
-        find_model_class("Nothing")
-
-
 def test_a_file_of_an_unknown_model_is_refused(constant, tmp_path):
     path = constant().fit(sl.load_dataset("sample")).save(tmp_path / "m.shortlist")
     del Recommender.classes["Constant"]
-    base._load_entry_point.cache_clear()
     with pytest.raises(ModelFileError, match="holds a Constant, unknown to this version"):
         load_model(path)
 

@@ -92,11 +92,14 @@ def default_cutoffs(
     regression = UtilityRegression(n_candidates=n_candidates, target=metric)
     if not history:
         cutoffs[SHAPE] = regression
+    expected = EXPECTED.get(metric)
+    if expected is None:  # of another package: no formula gives its expectation
+        return cutoffs | {SHAPE: regression}
     for calibration in calibrations:
         for size in ("both", "history") if history else ("probabilities",):
             how = f"{PROBABILITIES[calibration]}; basket size from {SOURCES[size]}"
             name = f"expected {Metric.registry[metric].title} ({how})"
-            cutoffs[name] = EXPECTED[metric](n_candidates=n_candidates, calibration=calibration, size=size)
+            cutoffs[name] = expected(n_candidates=n_candidates, calibration=calibration, size=size)
     if shape:
         cutoffs.setdefault(SHAPE, regression)
     return cutoffs

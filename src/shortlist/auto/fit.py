@@ -18,7 +18,6 @@ from shortlist.auto.validation import (
     build_model,
     count_strata,
     draw_strata,
-    foreign_models,
     hold_out,
 )
 from shortlist.core.engine import Engine, check_engine
@@ -34,7 +33,13 @@ from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.replay import DAY
-from shortlist.models.base import ContentRecommender, Recommender
+from shortlist.models.base import (
+    MODEL_MODULES,
+    ContentRecommender,
+    Recommender,
+    find_model_class,
+    model_names,
+)
 from shortlist.models.selection import SelectionReport
 from shortlist.models.strict_time import evaluate_over_time
 from shortlist.recommend.request import warn_if_all_empty
@@ -304,7 +309,8 @@ def _check_cases(
 def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
-        return [*MODELS, *(kind.__name__ for kind in foreign_models() if vars(kind).get("is_tried_by_fit"))]
+        others = (name for name in model_names() if name not in MODEL_MODULES)
+        return [*MODELS, *(name for name in others if vars(find_model_class(name)).get("is_tried_by_fit"))]
     candidates = [given] if isinstance(given, str | Recommender | type) else list(given)
     for model in candidates:
         if isinstance(model, str):

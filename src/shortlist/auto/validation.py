@@ -18,7 +18,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve
 from shortlist.kernels.replay import DAY
-from shortlist.models.base import MODEL_MODULES, Recommender, find_model_class
+from shortlist.models.base import Recommender, find_model_class, model_names
 from shortlist.models.strict_time import find_visits, lists_over_time
 from shortlist.recommend.request import concat_lists
 from shortlist.split import Split, as_datetime, last_basket
@@ -255,17 +255,12 @@ def draw_strata(
 
 def build_model(name: str, params: dict[str, Any]) -> Recommender:
     """Build an unfitted model from its class name and parameters."""
-    names = [*MODEL_MODULES, *(kind.__name__ for kind in foreign_models())]
+    names = model_names()
     if name not in names:
         near = get_close_matches(name, names, 1)
         advice = f"did you mean {near[0]!r}?" if near else "choose one."
         raise ConfigError(f"model must be one of {', '.join(names)}, got {name!r}; {advice}")
     return find_model_class(name)().set_params(**params)
-
-
-def foreign_models() -> list[type[Recommender]]:
-    """The models of other packages that have been imported."""
-    return [kind for kind in Recommender.classes.values() if not kind.__module__.startswith("shortlist.")]
 
 
 def fit_model(

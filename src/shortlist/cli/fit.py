@@ -17,7 +17,6 @@ from shortlist.cli.source import (
     BY_NAME,
     DEFAULTS,
     VALIDATIONS,
-    ModelName,
     Params,
     Ray,
     Reading,
@@ -30,7 +29,15 @@ from shortlist.cli.source import (
     read_source,
     write_rows,
 )
-from shortlist.cli.stopping import NONE, CutoffName, Stopping, build_cutoff, parse_cutoff_name
+from shortlist.cli.stopping import (
+    NONE,
+    CutoffName,
+    MetricName,
+    ModelName,
+    Stopping,
+    build_cutoff,
+    parse_cutoff_name,
+)
 from shortlist.core.files import check_writable
 from shortlist.core.serialization import check_model_path
 from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, FixedN
@@ -141,7 +148,7 @@ def fit_command(
         int | None, Parameter(help="Settings to try for each model; 1 if there is no flag.")
     ] = None,
     metric: Annotated[
-        Literal["f1", "ndcg", "value"] | None,
+        MetricName | None,
         Parameter(
             help="Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1."
         ),
@@ -368,7 +375,7 @@ class _Settings:
             return "auto"  # with money, fixed lengths and several calibrations are compared
         if self.chosen is not None:
             return self.chosen
-        return ExpectedF1() if self.metric == "f1" else ExpectedNDCG()
+        return ExpectedNDCG() if self.metric == "ndcg" else ExpectedF1()
 
 
 NO_SKILL = 0.005  # a validation score below it is hardly better than chance

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, get_args
 import shortlist as sl
 from shortlist.cli.display import lengths_table, sample_lists, summarize_model
 from shortlist.cli.screen import Json, show, show_json, show_table
-from shortlist.cli.source import Model, ModelName
+from shortlist.cli.source import Model
+from shortlist.cli.stopping import ModelName
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -99,10 +99,6 @@ VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
     "last-basket": "last_basket",
     "by-time": "by_time",
 }
-if TYPE_CHECKING:
-    ModelName = str
-else:
-    ModelName = Literal[tuple(name for name in sl.MODEL_MODULES if name != "PrecomputedScores")]
 
 
 @Parameter(name="*", group=PARAMETERS)

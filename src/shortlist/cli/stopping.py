@@ -3,40 +3,39 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
-from shortlist.core.metrics import Money
+from shortlist.core.metrics import Money, metrics_to_optimize
 from shortlist.core.params import warn
 from shortlist.cutoff import Budget, Cutoff, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError
+from shortlist.models.base import model_names
 
 if TYPE_CHECKING:
     from shortlist.models.base import Recommender
 
-CutoffName = Literal[
-    "auto",
-    "ExpectedF1",
-    "ExpectedNDCG",
-    "ExpectedValue",
-    "Budget",
-    "Guarantee",
-    "Threshold",
-    "Boundary",
-    "PerK",
-    "FixedN",
-    "none",
-]
+CUTOFFS = Cutoff.classes()
+if TYPE_CHECKING:
+    CutoffName = str
+    MetricName = str
+    ModelName = str
+else:  # with those of other packages
+    CutoffName = Literal["auto", *CUTOFFS, "none"]
+    MetricName = Literal[metrics_to_optimize()]
+    ModelName = Literal[tuple(name for name in model_names() if name != "PrecomputedScores")]
 GROUP = Group("When a list stays empty", sort_key=7)
-# the flags that belong together, and the cutoffs that have them
-RULES = {
-    ("coverage",): ("ExpectedF1", "ExpectedNDCG", "Threshold"),
-    ("floor",): ("ExpectedF1", "ExpectedNDCG"),
-    ("gain", "cost"): ("ExpectedValue",),
-    ("items_per_list",): ("Budget",),
-    ("min_precision", "confidence"): ("Guarantee",),
+RULES = {  # the flags that belong together, and the cutoffs that have them
+    flags: tuple(name for name, kind in CUTOFFS.items() if flags[0] in kind.flags)
+    for flags in (
+        ("coverage",),
+        ("floor",),
+        ("gain", "cost"),
+        ("items_per_list",),
+        ("min_precision", "confidence"),
+    )
 }
 
 
@@ -119,7 +118,7 @@ def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
     if chosen == "none":
         return None
     values: dict[str, Any] = dict(given)
-    return Cutoff.classes()[chosen](**values)
+    return CUTOFFS[chosen](**values)
 
 
 def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) -> Cutoff | None:
@@ -179,7 +178,7 @@ def _has_probabilities(model: "Recommender") -> bool:
 
 def parse_cutoff_name(kind: Any, tokens: Sequence[Token]) -> str:
     """The name of a cutoff, in any spelling: ExpectedF1, expected-f1, expected_f1."""
-    names = tuple(dict.fromkeys([*get_args(CutoffName)[:-1], *Cutoff.classes(), "none"]))
+    names = ("auto", *CUTOFFS, "none")
     plain: dict[str, str] = {_plain(name): name for name in names}
     text = tokens[0].value
     if _plain(text) not in plain:

@@ -13,7 +13,6 @@ from shortlist.cli.source import (
     BY_NAME,
     DEFAULTS,
     VALIDATIONS,
-    ModelName,
     Params,
     Ray,
     Reading,
@@ -24,6 +23,7 @@ from shortlist.cli.source import (
     given_flags,
     read_source,
 )
+from shortlist.cli.stopping import ModelName
 from shortlist.core.files import check_writable
 from shortlist.text import printable, redact_uri
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.params import is_finite, short_repr
+from shortlist.core.params import is_finite, load_plugins, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.lists import add_at_lengths, fill_prefix_sums
 from shortlist.kernels.rows import read_only, starts
@@ -235,11 +235,13 @@ def check_money(metric: str, gain: Any, cost: Any) -> Money | None:
 
 def metrics_to_optimize() -> tuple[str, ...]:
     """Names of the metrics that `sl.fit` may maximize."""
+    load_plugins()
     return tuple(name for name, metric in Metric.registry.items() if metric.can_optimize)
 
 
 def metrics_of_length() -> tuple[str, ...]:
     """Names of the metrics for which FixedN and Threshold may choose the length."""
+    load_plugins()
     return tuple(name for name, metric in Metric.registry.items() if metric.can_choose_length)
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -20,6 +21,7 @@ Array = npt.NDArray[Any]
 FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
 MAX_WHOLE = 2**31 - 1
 MAX_SEED = 2**63 - 1
+ENTRY_POINTS = "shortlist"  # group in which other packages name their models, cutoffs and metrics
 # what a file whose values have the wrong type or size can raise
 FILE_ERRORS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
@@ -163,13 +165,12 @@ def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Ser
         return float(check_text(packed, "float", ("inf", "-inf", "nan")))
     check_names(packed, ("class", "params", "fitted"))
     name = check_text(packed, "class")
-    if name not in Estimator.registry:
-        raise file_error("class", "must be a known class")
+    kind = _find_class(name)
     params, fitted = (
-        {key: unpack(value, arrays, series) for key, value in packed[kind].items()}
-        for kind in ("params", "fitted")
+        {key: unpack(value, arrays, series) for key, value in packed[part].items()}
+        for part in ("params", "fitted")
     )
-    estimator = Estimator.registry[name](**params)
+    estimator = kind(**params)
     for key, value in fitted.items():
         if not FITTED_NAME.fullmatch(key) or key in dir(type(estimator)):
             raise file_error(key, "cannot be a fitted attribute")
@@ -177,6 +178,27 @@ def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Ser
     if fitted:
         estimator._check_fitted()
     return estimator
+
+
+def _find_class(name: str) -> type[Estimator]:
+    """The class of a saved object; if it is unknown, other packages are asked."""
+    if name not in Estimator.registry:
+        load_plugins()
+    if name not in Estimator.registry:
+        raise file_error("class", "must be a known class")
+    return Estimator.registry[name]
+
+
+@cache
+def load_plugins() -> None:
+    """Import the models, cutoffs and metrics that other packages name by entry points of `shortlist`."""
+    from importlib.metadata import entry_points  # slow to import
+
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:  # of the other package
+            warn(f"the entry point {point.name!r} ({point.value}) cannot be imported: {error!r:.200}")
 
 
 def describe_error(path: str | Path, error: BaseException) -> ModelFileError:

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array, issparse
 
 from shortlist.core.checks import check_ids
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
-from shortlist.core.params import Estimator, check_whole, is_number, short_repr
+from shortlist.core.params import Estimator, check_whole, is_number, load_plugins, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.data.candidates import read_candidates
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
@@ -705,7 +705,7 @@ class Cutoff(SavedEstimator):
 
     @classmethod
     def classes(cls) -> dict[str, type["Cutoff"]]:
-        """Return every cutoff class that has been imported, by name, also those of other libraries.
+        """Return every cutoff class by name, also those of other libraries.
 
         Returns
         -------
@@ -717,6 +717,7 @@ class Cutoff(SavedEstimator):
         >>> sl.cutoff.Cutoff.classes()["PerK"]().target
         'f1'
         """
+        load_plugins()
         return {
             name: kind
             for name, kind in Estimator.registry.items()

@@ -66,6 +66,7 @@ class Boundary(Cutoff):
     negatives: float | str | None = None
     scale: float | None = None
 
+    over_http = False  # it needs a model
     rule = "The list stops at the first item below the user's own boundary."
     uses_boundaries = True
     reason = "boundary"

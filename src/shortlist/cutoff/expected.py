@@ -39,7 +39,7 @@ class ExpectedUtility(CalibratedCutoff):
     """
 
     size: str = "auto"
-    floor: float = 0.0
+    floor: float | None = None
     coverage: float | None = None
 
     is_base = True
@@ -51,13 +51,8 @@ class ExpectedUtility(CalibratedCutoff):
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("size", self.size, (*SIZES, "auto"))
-        check_interval(
-            "floor",
-            self.floor,
-            low=-np.inf,
-            high=np.inf,
-            advice="0 shows every useful list.",
-        )
+        if self.floor is not None:
+            check_interval("floor", self.floor, low=-np.inf, high=np.inf, advice="0 shows every list.")
         if self.coverage is not None:
             check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
 
@@ -69,7 +64,7 @@ class ExpectedUtility(CalibratedCutoff):
     def _summary(self) -> str:
         if "size_" not in vars(self):
             return ""
-        floor = f", floor {self.floor_:.4g}" if self.floor_ else ""
+        floor = f", floor {self.floor_:.4g}" if self.floor is not None or self.coverage is not None else ""
         return f"{self._calibration_summary()}, number of relevant items from {self.size_}{floor}"
 
     def _check_fitted(self) -> None:
@@ -103,7 +98,9 @@ class ExpectedUtility(CalibratedCutoff):
         self.utility_quantiles_ = np.sort(best)
         if best.size > N_QUANTILES:
             self.utility_quantiles_ = np.quantile(best, np.linspace(0, 1, N_QUANTILES))
-        self.floor_ = float(self.floor)
+        # a list that is worse than all of these is not shown because there is nothing better
+        self.floor_ = float(best[best > 0].min(initial=np.inf)) if self.floor is None else float(self.floor)
+        self.floor_ = 0.0 if self.floor_ == np.inf else self.floor_
         if self.coverage is not None:
             self.floor_ = coverage_threshold(best[best > 0], best.size, self.coverage)
 
@@ -264,7 +261,8 @@ class ExpectedF1(ExpectedUtility):
         the size of the user's next basket. "both": relevant candidates plus a prediction of the relevant
         items that are not candidates. "auto": "both", unless another is clearly better on validation data.
     floor
-        Lists with a lower expected F1 stay empty.
+        Lists with a lower expected F1 stay empty. None: the lowest among the lists that the cutoff was fitted
+        on, so that with few candidates no useless list is shown; 0 shows every list.
     coverage
         Choose the floor so that this share of the validation users gets a list.
     count_empty_as_correct
@@ -334,7 +332,7 @@ class ExpectedNDCG(ExpectedUtility):
     size
         How the number of relevant items is predicted; see `ExpectedF1`.
     floor
-        Lists with a lower expected NDCG stay empty.
+        Lists with a lower expected NDCG stay empty; see `ExpectedF1`.
     coverage
         Choose the floor so that this share of the validation users gets a list.
 

@@ -7,9 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from inspect import isabstract
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
@@ -30,6 +28,7 @@ from shortlist.core.params import (
     check_number,
     check_whole,
     describe_error,
+    load_plugins,
     pack,
     unpack,
     warn,
@@ -76,7 +75,6 @@ if TYPE_CHECKING:
 DENSE_CELLS = 1 << 24  # scores in memory at once
 MAX_BATCH = 8192  # users scored at once
 NAMES = "item_name"  # the column of a model that knows items by their names alone
-ENTRY_POINTS = "shortlist"  # group in which other packages name their models
 
 Weighting = Literal["none", "linear", "log", "cap"]
 WEIGHTINGS = ("none", "linear", "log", "cap")
@@ -1411,10 +1409,11 @@ class ContentRecommender(Recommender):
         """The state with the content of these items, all of which the history has."""
 
 
-@cache
-def _load_entry_point(name: str) -> bool:
-    """Import the model that another package names so; False if there is none."""
-    return any(point.load() for point in entry_points(group=ENTRY_POINTS, name=name))
+def model_names() -> list[str]:
+    """The names of all models: the built-in ones, then those of other packages."""
+    load_plugins()
+    foreign = [kind for kind in Recommender.classes.values() if not kind.__module__.startswith("shortlist.")]
+    return [*MODEL_MODULES, *(kind.__name__ for kind in foreign if not isabstract(kind))]
 
 
 def find_model_class(name: str) -> type[Recommender]:
@@ -1428,7 +1427,7 @@ def find_model_class(name: str) -> type[Recommender]:
     if name in MODEL_MODULES:
         import_module(MODEL_MODULES[name])
     elif name not in Recommender.classes:
-        _load_entry_point(name)
+        load_plugins()
     kind = Recommender.classes.get(name)
     if kind is None or isabstract(kind):
         raise ConfigError(f"model must be the name of a model, got {name!r:.60}; import its module first.")

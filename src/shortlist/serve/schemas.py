@@ -23,7 +23,6 @@ from pydantic import (
 )
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.boundary import Boundary
 from shortlist.data.ids import IdMap
 from shortlist.errors import DataError, ShortlistError
 from shortlist.recommend.request import EXTRA_ITEMS
@@ -271,17 +270,8 @@ class OutcomeBody(Body):
 
 
 def cutoff_classes() -> dict[str, type[Cutoff]]:
-    """Cutoffs that can be fitted on lists of scores, by name; `Boundary` needs a model."""
-    return {
-        name: kind
-        for name, kind in sorted(Cutoff.registry.items())
-        if issubclass(kind, Cutoff) and not issubclass(kind, Boundary) and not _is_abstract(kind)
-    }
-
-
-def _is_abstract(kind: type) -> bool:
-    """Whether a class leaves a method to its subclasses."""
-    return any(getattr(getattr(kind, name), "__isabstractmethod__", False) for name in dir(kind))
+    """Cutoffs that can be fitted on lists of scores, by name."""
+    return {name: kind for name, kind in sorted(Cutoff.classes().items()) if kind.over_http}
 
 
 def _check_class(name: str) -> str:
