@@ -103,7 +103,7 @@ def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
         raise ConfigError(
             "--metric value needs what an item earns and costs, got neither; add --gain and --cost."
         )
-    default = {"f1": "ExpectedF1", "ndcg": "ExpectedNDCG", "value": "ExpectedValue"}[metric]
+    default = {"ndcg": "ExpectedNDCG", "value": "ExpectedValue"}.get(metric, "ExpectedF1")
     if allowed and name not in ("auto", *allowed):
         raise ConfigError(
             f"--{next(iter(given))} belongs to {' or '.join(allowed)}, got --cutoff {name}; drop one of them."
