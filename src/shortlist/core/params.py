@@ -181,7 +181,7 @@ def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Ser
 
 
 def _find_class(name: str) -> type[Estimator]:
-    """The class of a saved object; if it is unknown, other packages are asked."""
+    """The class of a saved object; of other packages too."""
     if name not in Estimator.registry:
         load_plugins()
     if name not in Estimator.registry:
