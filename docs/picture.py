@@ -1,4 +1,4 @@
-"""Draw the pictures of the README and of allocation.md from stored results of benchmarks.
+"""Draw the pictures of the README, allocation.md and for-product.md from stored results of benchmarks.
 
 python docs/picture.py
 """
@@ -13,6 +13,7 @@ from shortlist.core.charts import HEIGHT, STYLE, WIDTH, Series, bar_chart, line_
 HERE = Path(__file__).parent
 PICTURE = HERE / "pictures" / "lengths.svg"
 ALLOCATION_PICTURE = HERE / "pictures" / "allocation.svg"
+PRODUCT = HERE / "pictures" / "product.svg"
 RESULTS = HERE.parent / "benchmarks" / "results" / "demo.json"
 ALLOCATION = RESULTS.with_name("allocate.json")
 BIN = 2  # list lengths per bar
@@ -26,15 +27,20 @@ svg { --ink: #1a1a1a; --line: #d8d8d8; --page: #ffffff; --quiet: #666666; --s0: 
 """
 
 
+def count_lengths(lengths: list[int]) -> tuple[list[str], list[int]]:
+    """Return the labels and heights of a histogram of list lengths."""
+    counts = [0] * (LONGEST // BIN + 1)
+    for length in lengths:
+        counts[min(length, LONGEST) // BIN] += 1
+    return [str(BIN * k) for k in range(len(counts))], counts
+
+
 def draw() -> str:
     """Return two charts side by side as one self-contained SVG file."""
     found = json.loads(RESULTS.read_text(encoding="utf-8"))["demo"]
     (fixed_name, fixed), (_, dynamic) = ((row["model"], row) for row in found["results"])
     best, lengths, curve = int(fixed_name.split()[-1]), found["lengths"], found["fixed_n_f1"][:LAST_N]
-    counts = [0] * (LONGEST // BIN + 1)
-    for length in lengths:
-        counts[min(length, LONGEST) // BIN] += 1
-    labels = [str(BIN * k) for k in range(len(counts))]
+    labels, counts = count_lengths(lengths)
     charts = (
         bar_chart(
             f"List lengths of {len(lengths):,} customers",
@@ -78,6 +84,33 @@ def draw_allocation() -> str:
     return join(charts, "Purchases against items per customer, for the same number and for an allocation")
 
 
+def draw_product() -> str:
+    """Return the lengths, and how much of the same volume is bought, without technical terms."""
+    lengths = json.loads(RESULTS.read_text(encoding="utf-8"))["demo"]["lengths"]
+    volumes = json.loads(ALLOCATION.read_text(encoding="utf-8"))["online-retail"]["by_time"]["hits"]
+    per_user = [float(n) for n in volumes]
+    own, same = (
+        [100 * row[name] / row["items"] for row in volumes.values()] for name in ("hits", "hits_same_n")
+    )
+    charts = (
+        bar_chart(
+            f"How many items {len(lengths):,} customers are shown",
+            f"items (last bar: {LONGEST} or more)",
+            "customers",
+            *count_lengths(lengths),
+            0,
+        ),
+        line_chart(
+            "Bought, of 100 items shown",
+            "items per customer on average; orange: the same for all",
+            "items bought",
+            [Series("same", per_user, same, 1), Series("own", per_user, own, 0)],
+            even=True,
+        ),
+    )
+    return join(charts, "How many items each customer is shown, and how many of 100 items shown are bought")
+
+
 def join(charts: Sequence[str], label: str) -> str:
     """Two charts side by side as one self-contained SVG file."""
     placed = [
@@ -93,4 +126,5 @@ def join(charts: Sequence[str], label: str) -> str:
 if __name__ == "__main__":
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(draw(), encoding="utf-8")
+    PRODUCT.write_text(draw_product(), encoding="utf-8")
     ALLOCATION_PICTURE.write_text(draw_allocation(), encoding="utf-8")

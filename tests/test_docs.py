@@ -143,9 +143,25 @@ def test_tables_match_the_benchmarks(page):
 
 def test_picture_matches_the_reproduction():
     picture = runpy.run_path(str(ROOT / "docs/picture.py"))
-    assert picture["PICTURE"].read_text(encoding="utf-8") == picture["draw"](), "run python docs/picture.py"
-    stored = picture["ALLOCATION_PICTURE"].read_text(encoding="utf-8")
-    assert stored == picture["draw_allocation"](), "run python docs/picture.py"
+    for path, draw in (
+        ("PICTURE", "draw"),
+        ("ALLOCATION_PICTURE", "draw_allocation"),
+        ("PRODUCT", "draw_product"),
+    ):
+        assert picture[path].read_text(encoding="utf-8") == picture[draw](), "run python docs/picture.py"
+
+
+def test_the_page_for_product_people_is_short_and_plain():
+    text = (ROOT / "docs/for-product.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 700  # two or three minutes
+    assert not re.search(r"\b[KN]\b", text)
+    assert text.index("F1") > text.index("## What it cannot do")
+    hits = json.loads((ROOT / "benchmarks/results/allocate.json").read_text())["online-retail"]["by_time"][
+        "hits"
+    ]
+    for items in ("2", "20"):
+        for name in ("hits", "hits_same_n"):
+            assert f"{100 * hits[items][name] / hits[items]['items']:.0f}" in text
 
 
 def test_formulas_become_mathml():
