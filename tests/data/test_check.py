@@ -61,6 +61,7 @@ class TestColumns:
             ("behavior_type", ["pv", "fav", "buy"], "behavior_type = 'buy'"),
             ("Event Type", ["PageView", "AddToCart", "Purchase"], "\"Event Type\" = 'Purchase'"),
             ("status", ["paid", "shipped", "Cancelled"], "status not in ('Cancelled')"),
+            ("État", ["Livré", "Annulé", "Remboursé"], "État not in ('Annulé', 'Remboursé')"),
             ("Statut", ["payé", "annulé", "expédié"], "Statut not in ('annulé')"),
             ("is_test", ["false", "false", "true"], "is_test = 'false'"),
             ("cancelled", [False, False, True], "cancelled = false"),

@@ -353,6 +353,11 @@ class TestNumbers:
             "customer_id;product_sku;created_at;qty_ordered;increment_id",
             "user_id item_id timestamp weight basket_id",
         ),
+        (
+            "id_customer;product_reference;Date;product_quantity;id_order",
+            "user_id item_id timestamp weight basket_id",
+        ),
+        ("Customer;Item;Completed Time;Qty.;Sale ID", "user_id item_id timestamp weight basket_id"),
         ("user;item;date;count;basket_no", "user_id item_id timestamp weight basket_id"),
     ],
 )

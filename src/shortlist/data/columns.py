@@ -95,11 +95,10 @@ ALIASES = ColumnNames(
     user_id="userid user uid username customerid customer custid customerno customernumber customernr "
     "visitorid memberid accountid reviewerid shopperid buyerid buyer householdkey householdid "
     "kundennummer kundennr kundenid kunde kdnr nutzerid nutzer benutzerid benutzer kaufer "
-    + _combine("client", "id")
-    + " "
+    "clientid idcustomer iduser "
     + _combine("id num numero no code n", "client cliente")
     + " idutilisateur utilisateur acheteur cliente clienteid codcliente idusuario usuario comprador",
-    item_id="itemid item iid itemcode itemno itemnumber itemsku itemproductid "
+    item_id="itemid item iid iditem idproduct itemcode itemno itemnumber itemsku itemproductid "
     + _combine("product variant lineitem article", "id sku code no number ref reference")
     + " product movieid movie article sku skuid trackid track songid song artistid artist bookid book asin "
     "parentasin newsid videoid gameid businessid poiid venueid stockcode "
@@ -110,7 +109,7 @@ ALIASES = ColumnNames(
     timestamp="timestamp time datetime date ts day tdat unixtime unixtimestamp unixreviewtime created "
     "dateadd "
     + _combine(
-        "event order purchase transaction txn invoice sale sales creation review rating server",
+        "event order purchase transaction txn invoice sale sales creation review rating server completed",
         "time date datetime timestamp ts dt",
     )
     + " "
@@ -135,7 +134,7 @@ ALIASES = ColumnNames(
     basket_id=_combine("basket", "id no nr number")
     + " basket "
     + _combine("order invoice receipt transaction ticket", "id no nr number")
-    + " order invoice ticket amazonorderid incrementid "
+    + " order invoice ticket saleid salenumber idorder amazonorderid incrementid "
     + _combine("bestell auftrags rechnungs beleg bon", "nummer nr id")
     + " bestellung auftrag warenkorb warenkorbid "
     + _combine("id num numero no n", "commande decommande facture pedido depedido factura")
@@ -146,7 +145,7 @@ ALIASES = ColumnNames(
 )
 # Taken only if no other column has the role.
 SECOND_ALIASES = {
-    "user_id": "email emailaddress customeremail buyeremail billingemail emailbilling userpseudoid "
+    "user_id": "client email emailaddress customeremail buyeremail billingemail emailbilling userpseudoid "
     "anonymousid deviceid cookieid idvisitor",
 }
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
@@ -191,7 +190,9 @@ def plain_name(name: str) -> str:
 
 def _fold(text: str) -> str:
     """A text without accents."""
-    return text if text.isascii() else unicodedata.normalize("NFKD", text)
+    if text.isascii():
+        return text
+    return "".join(mark for mark in unicodedata.normalize("NFKD", text) if not unicodedata.combining(mark))
 
 
 def is_alias(name: str, role: str) -> bool:
@@ -317,8 +318,8 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
 
 REQUIRED = ("user_id", "item_id")
 DROP_ROWS = (
-    "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), or "
-    "filter the table"
+    "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), name "
+    "a column without empty values, such as an e-mail address, or filter the table"
 )
 PREVIEW_ROWS = 2000  # of the unused columns, to find times, events, states and sessions
 # Words in the names of columns that say what a row is, and values that are no purchases.
@@ -396,7 +397,7 @@ class Table:
                 looks = f"columns {listed} look like times and are"
             self.doubt(
                 f"{looks} not used; if it is when the user interacted, pass timestamp={times[0]!r} "
-                f'(--timestamp {times[0]}), otherwise timestamp="".'
+                f'(--timestamp "{times[0]}"), otherwise timestamp="".'
             )
 
     def _find_kinds(self, frame: Any) -> None:
