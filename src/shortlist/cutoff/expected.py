@@ -67,8 +67,6 @@ class ExpectedUtility(CalibratedCutoff):
         floor = f", floor {self.floor_:.4g}" if self.floor is not None or self.coverage is not None else ""
         origin = "history and candidates" if self.size_ == "both" else self.size_
         return f"{self._calibration_summary()}, number of relevant items from {origin}{floor}"
-        origin = "history and candidates" if self.size_ == "both" else self.size_
-        return f"{self._calibration_summary()}, number of relevant items from {origin}{floor}"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()

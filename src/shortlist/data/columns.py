@@ -318,8 +318,8 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
 
 REQUIRED = ("user_id", "item_id")
 DROP_ROWS = (
-    "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), name "
-    "a column without empty values, such as an e-mail address, or filter the table"
+    "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), "
+    "name a column without empty values, such as the e-mail, or filter the table"
 )
 PREVIEW_ROWS = 2000  # of the unused columns, to find times, events, states and sessions
 # Words in the names of columns that say what a row is, and values that are no purchases.
