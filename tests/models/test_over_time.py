@@ -297,3 +297,40 @@ def test_tables_are_accepted():
     assert isinstance(table, pl.DataFrame)
     same = sl.evaluate_over_time(model, table, N=2)
     assert same.f1 == sl.evaluate_over_time(model, events, N=2).f1
+
+
+def test_everyone_gets_a_list_at_every_step():
+    """Against a slow version: for each week and each known user, the items of the next seven days."""
+    data = sl.load_dataset("sample")
+    split = sl.split.by_time(data, "2024-05-01")
+    model = sl.PersonalFrequency().fit(split.train_valid)
+    events = data.where(data.time >= split.train_valid.end_time)
+    report = sl.evaluate_over_time(
+        model, events, users="everyone", every="7d", horizon="7d", N=3, gain=1, cost=0.1
+    )
+    week = 7 * 86_400 * 10**6
+    first, cases = int(events.time.min()) // (week // 7) * (week // 7), []
+    for start in range(first, events.end_time - week + 1, week):
+        if start < split.train_valid.end_time:
+            continue
+        for user in range(data.n_users):
+            rows = slice(data.indptr[user], data.indptr[user + 1])
+            times, items = data.time[rows], data.item[rows]
+            if (times < start).any():
+                taken = items[(times >= start) & (times < start + week)]
+                cases.append((start, str(data.users.values[user]), len(set(taken.tolist()))))
+    got = list(zip(report.times.tolist(), report.user_ids, report.n_relevant.tolist(), strict=True))
+    assert sorted(got) == sorted(cases)
+    assert (report.n_relevant == 0).any()
+    assert report.values("value").tolist() == pytest.approx(
+        (report.hits - 0.1 * (report.lengths - report.hits)).tolist()
+    )
+    assert (report.lengths == 3).all()
+
+
+def test_everyone_needs_every_and_horizon():
+    split = sl.split.by_time(sl.load_dataset("sample"), "2024-05-01")
+    model = sl.PersonalFrequency().fit(split.train_valid)
+    for options in ({"users": "everyone"}, {"users": "all", "horizon": "7d"}):
+        with pytest.raises(ConfigError, match=r"users must be ids, or 'everyone' with every and horizon"):
+            sl.evaluate_over_time(model, split.test, **options)

@@ -17,6 +17,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.report import TimedReport, step_starts
+from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import starts
 from shortlist.models.base import Recommender
 from shortlist.recommend.request import CutoffChoice
@@ -45,7 +46,9 @@ def evaluate_over_time(
     every: str | timedelta | None = "1d",
     horizon: str | timedelta | None = None,
     baskets: Baskets = "all",
-    users: Iterable[Any] | None = None,
+    users: Iterable[Any] | Literal["everyone"] | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
     N: int | None = None,
     cutoff: CutoffChoice = "auto",
     filter_seen: bool | None = None,
@@ -74,6 +77,10 @@ def evaluate_over_time(
         `"all"`: one list before every basket of a user. `"first"`: only before the first one in `events`.
     users
         Ids of the users to evaluate; the events of the others are still observed. None: all users.
+        `"everyone"`: one list for every known user at the start of each step, whether the user comes back
+        within `horizon` or not; it needs `every` and `horizon`, and `baskets` is not used.
+    gain, cost
+        As in `evaluate`.
     N
         The same length for all lists, instead of a cutoff.
     cutoff, filter_seen, n_threads
@@ -107,9 +114,13 @@ def evaluate_over_time(
     step = None if every is None else parse_duration("every", every)
     length = None if horizon is None else parse_duration("horizon", horizon)
     events = check_later(model, Interactions.of(events))
-    visits = find_visits(events, baskets, users)
-    incomplete = 0
-    if length is not None:
+    incomplete, cases = 0, None
+    if isinstance(users, str):
+        events, visits = _find_cases(model, events, users, step, length)
+        cases = pl.Series(np.arange(visits.times.size))
+    else:
+        visits = find_visits(events, baskets, users)
+    if length is not None and cases is None:
         complete = visits.times + length <= events.end_time
         incomplete = int((~complete).sum())
         visits = _extend(events, visits.take(complete), length)
@@ -129,7 +140,8 @@ def evaluate_over_time(
         n_threads=n_threads,
     )
     numbered = (replace(part, users=IdMap(pl.Series(numbers))) for numbers, part in lists)
-    report = evaluate(numbered, _truth(events, visits), max_items=max_items)
+    truth = _truth(events, visits)
+    report = evaluate(numbered, truth, max_items=max_items, users=cases, gain=gain, cost=cost)
     return TimedReport.of(report, events.users.to_ids(visits.users), visits.times, incomplete)
 
 
@@ -166,6 +178,37 @@ def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | N
         kept &= wanted[user]
     found = found.take(kept)
     return found.take(np.argsort(found.times, kind="stable"))
+
+
+def _find_cases(
+    model: Recommender, events: Interactions, users: str, every: int | None, horizon: int | None
+) -> tuple[Interactions, UserVisits]:
+    """The events with the ids of all known users, and each known user at the start of each step."""
+    if users != "everyone" or every is None or horizon is None:
+        raise ConfigError(
+            f"users must be ids, or 'everyone' with every and horizon, got {users!r:.60}; pass "
+            "users='everyone', every='7d', horizon='7d'."
+        )
+    assert events.time is not None
+    known_ids = model.users_.to_ids(model.history_.active_users)
+    ids, weight = events.users.union(known_ids), NO_WEIGHT if events.weight is None else events.weight
+    events = Interactions.from_dense(
+        ids, events.items, events.user, events.item, events.time, events.basket, weight
+    )
+    assert events.time is not None
+    first, end = int(events.time.min()) // DAY * DAY, events.end_time
+    times = np.arange(first, end - horizon + 1, every)
+    times = times[times >= model.history_.end_time]
+    since = np.full(len(ids), end)  # when each user becomes known
+    np.minimum.at(since, events.user, events.time)
+    since[ids.lookup(known_ids)] = first - 1
+    time, user = (part.ravel() for part in np.meshgrid(times, np.arange(len(ids)), indexing="ij"))
+    is_known = since[user] < time
+    time, user = time[is_known], user[is_known]
+    span = end - first + horizon + 1
+    keys = events.user.astype(np.int64) * span + (events.time - first)
+    start, stop = (np.searchsorted(keys, user * span + (at - first)) for at in (time, time + horizon))
+    return events, UserVisits(user.astype(np.int32), time, start, stop)
 
 
 def lists_over_time(
