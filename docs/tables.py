@@ -296,6 +296,37 @@ def days_until_decided() -> Rows:
         yield (f"`{row['metric']}`, {row['lift']:+.0%}", *days)
 
 
+def money() -> Rows:
+    """What lists earn per 1,000 users (benchmarks/money.py)."""
+    shops = {key: STRICT[key] for key in ("online-retail", "complete-journey", "ta-feng")}
+    cases = {"basket": "next basket", "week": "a week, everyone"}
+    rules = {
+        "best N for this money": "best N",
+        "10 for everyone": "10 for everyone",
+        "expected F1": "`ExpectedF1`",
+        "expected value, fitted on buyers": "`ExpectedValue`, buyers only",
+        "expected value": "**`ExpectedValue`**",
+    }
+    rows = results("money")["rows"]
+    yield ("earned per 1,000 users", "cost", *rules.values(), "over best N (95% interval)", "p")
+    for key, shop in shops.items():
+        for case, label in cases.items():
+            for cost in (0.1, 0.3):
+                found = {
+                    row["cutoff"]: row
+                    for row in rows
+                    if (row["data"], row["case"], row["cost"]) == (key, case, cost)
+                }
+                ours, cells = found["expected value"], []
+                for name in rules:
+                    learned = found[name]["learned"] if name in found else ""
+                    note = f" ({learned})" if learned else ""
+                    cells.append(f"{found[name]['earned_per_1000']:,.0f}{note}" if name in found else "")
+                interval = f"{ours['difference_low']:+,.0f} to {ours['difference_high']:+,.0f}"
+                change = f"{ours['difference']:+,.0f} ({interval})"
+                yield (f"{shop}, {label}", f"{cost:g}", *cells, change, _p(ours["p_holm"]))
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided},
     "performance.md": {
@@ -332,6 +363,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "draws": lambda: content_tables.draws(results("papers")),
         "text_index": lambda: content_tables.text_index(results("text_index")),
     },
+    "evaluation.md": {"money": money},
     "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {
         "summary": summary,

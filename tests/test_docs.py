@@ -134,7 +134,9 @@ def test_every_example_is_on_the_page():
     assert "examples/tour.ipynb" in page
 
 
-@pytest.mark.parametrize("page", ["performance.md", "results.md", "data.md", "scale.md", "../README.md"])
+@pytest.mark.parametrize(
+    "page", ["performance.md", "results.md", "data.md", "scale.md", "evaluation.md", "../README.md"]
+)
 def test_tables_match_the_benchmarks(page):
     tables = runpy.run_path(str(ROOT / "docs/tables.py"))
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")

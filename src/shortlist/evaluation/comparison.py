@@ -99,8 +99,9 @@ class Comparison:
     @cached_property
     def tests(self) -> pl.DataFrame:
         """One row per model and metric; `p_*_holm` are corrected over all rows by Holm's method."""
-        rows = [{"model": m, "metric": metric, **asdict(test)} for (m, metric), test in self.results.items()]
         names = ("model", "metric", "difference", "low", "high", "level", *TESTS)
+        tests = [{"model": m, "metric": metric, **asdict(test)} for (m, metric), test in self.results.items()]
+        rows = [{name: row[name] for name in names} for row in tests]
         schema = {name: pl.String if name in ("model", "metric") else pl.Float64 for name in names}
         table = pl.DataFrame(rows, schema=schema)
         return table.with_columns(pl.Series(f"{p}_holm", holm(table[p].to_list()), pl.Float64) for p in TESTS)
@@ -122,8 +123,13 @@ class Comparison:
         label = f"difference in {TITLES.get(self.metrics[0], self.metrics[0])}"
         first = metric_of(self.metrics[0])
         intervals = [_interval(found[name], first) if name in found else "" for name in self.reports]
-        p = [f"{found[name]['p_bootstrap_holm']:.4f}" if name in found else "" for name in self.reports]
+        p = [self._p_text(found[name]) if name in found else "" for name in self.reports]
         return table.with_columns(pl.Series(label, intervals, pl.String), pl.Series("p (Holm)", p, pl.String))
+
+    def _p_text(self, row: dict[str, Any]) -> str:
+        """The corrected p-value; with ≤ if no bootstrap sample was as far from 0."""
+        bound = "≤ " if self.results[row["model"], row["metric"]].is_bound else ""
+        return f"{bound}{row['p_bootstrap_holm']:.4f}"
 
     def _tests_of(self, metric: str) -> dict[str, dict[str, Any]]:
         """The row of `tests` of each model."""

@@ -10,6 +10,9 @@ from shortlist.kernels.lists import resample_means
 from shortlist.kernels.rng import stream
 from shortlist.types import Doubles, Ints
 
+FEW = 100  # values up to which the bootstrap compares t statistics
+TINY = 1e-12  # a smaller standard deviation is one of equal values
+
 
 @dataclass(frozen=True)
 class PairedTest:
@@ -26,7 +29,11 @@ class PairedTest:
     level
         Confidence level of the interval.
     p_bootstrap, p_t, p_wilcoxon
-        Two-sided p-values of the paired bootstrap, the paired t-test and Wilcoxon's signed-rank test.
+        Two-sided p-values of the paired bootstrap, the paired t-test and Wilcoxon's signed-rank test. With up
+        to 100 values the bootstrap compares t statistics, because means of few skewed values are too often
+        far from 0.
+    resamples
+        Number of bootstrap samples. `p_bootstrap` is never below 1 / (1 + resamples); then it is a bound.
 
     Examples
     --------
@@ -44,6 +51,12 @@ class PairedTest:
     p_bootstrap: float
     p_t: float
     p_wilcoxon: float
+    resamples: int = 10_000
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether no bootstrap sample was as far from 0, so that `p_bootstrap` is an upper bound."""
+        return self.p_bootstrap * (1 + self.resamples) < 1.5
 
 
 def paired_test(
@@ -117,9 +130,16 @@ def paired_test(
         change = sums / sizes.mean()
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     # under the null hypothesis the means vary around 0 as the bootstrap means vary around the observed mean
-    as_far = int((np.abs(means - mean) >= abs(mean) * (1 - 1e-12)).sum())
+    distance, observed = np.abs(means - mean), abs(mean)
+    if change.size <= FEW and groups is None:
+        deviation = np.sqrt(np.maximum(bootstrap_means(change * change, resamples, seed) - means**2, 0))
+        far = np.where(distance > TINY, np.inf, 0.0)  # samples of equal values
+        distance = np.divide(distance, deviation, where=deviation > TINY, out=far)
+        observed = observed / change.std() if change.std() > TINY else np.inf if observed else 0.0
+    as_far = int((distance >= observed * (1 - 1e-12)).sum())
     p_t, p_wilcoxon = _classical(change)
-    return PairedTest(mean, float(low), float(high), level, (1 + as_far) / (1 + resamples), p_t, p_wilcoxon)
+    p_bootstrap = (1 + as_far) / (1 + resamples)
+    return PairedTest(mean, float(low), float(high), level, p_bootstrap, p_t, p_wilcoxon, resamples)
 
 
 def bootstrap_means(values: Doubles, resamples: int, seed: int) -> Doubles:
