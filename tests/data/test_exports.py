@@ -133,6 +133,15 @@ class TestChoices:
         ):
             assert counts(sl.read_interactions(frame)) == truth(expected)
 
+    def test_a_missing_quantity_is_one(self, tmp_path):
+        exports.ga4(tmp_path / "e.jsonl")
+        rows = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
+        for row in rows:
+            row["items"] = [item | {"quantity": None} for item in row["items"]]
+        (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        data = sl.read_interactions(tmp_path / "e.jsonl")
+        assert set(data.weight.tolist()) == {1.0}
+
     def test_unknown_format(self, tmp_path):
         with pytest.raises(ConfigError, match=r"format must be one of .*'shopify'"):
             sl.read_interactions(tmp_path / "e.csv", format="magento")

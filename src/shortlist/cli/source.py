@@ -247,7 +247,9 @@ def read_source(
     label = redact_uri(source)
     print_note(f"{label}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}")
     if training:
-        counts = sl.check_data(data).counts
+        from shortlist.data.check import count_data
+
+        counts = count_data(data)
         days = f", {counts['first day']} to {counts['last day']}" if "first day" in counts else ""
         print_note(
             f"{data.n_baskets:,} baskets of {data.mean_basket_size:.1f} items, {counts['repeats']:.0%} of "

@@ -109,7 +109,7 @@ def check_data(data: Interactions | Any) -> DataCheck:
     doubts = (*doubts, *(doubt for doubt in find_doubts(data) if doubt not in doubts))
     notes = () if source is None else source.notes
     return DataCheck(
-        _count(data),
+        count_data(data),
         "" if source is None else source.describe(),
         tuple(note for note in notes if note not in doubts),
         doubts,
@@ -117,7 +117,8 @@ def check_data(data: Interactions | Any) -> DataCheck:
     )
 
 
-def _count(data: Interactions) -> dict[str, Any]:
+def count_data(data: Interactions) -> dict[str, Any]:
+    """Counts by their names, as a check shows them."""
     n_baskets = np.diff(data.user_baskets)
     counts: dict[str, Any] = {
         "rows": data.n_rows,

@@ -142,20 +142,7 @@ EXPORTS = {
 # Values of an id that say that there is none; the first ones only for users.
 EMPTY = (("0", "guest", "", "(not set)", "null", "none"), ("", "(not set)", "null", "none"))
 MAX_CONDITION = 2000  # characters
-FUNCTIONS = {
-    "in",
-    "and",
-    "or",
-    "not",
-    "lower",
-    "upper",
-    "trim",
-    "length",
-    "abs",
-    "coalesce",
-    "cast",
-    "between",
-}
+FUNCTIONS = "in and or not lower upper trim length abs coalesce cast between"
 PATH = re.compile(r"""("[^"]*"|'(?:[^']|'')*')|(?<![\w"'\]])([A-Za-z_]\w*(?:\[\])?(?:\.\w+(?:\[\])?)*)""")
 
 
@@ -185,28 +172,24 @@ def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) ->
 
     `options` of the result name the columns that were chosen.
     """
-    types = dict(flat_types(frame.collect_schema()))
-    names, chosen = list(types), options.names
+    names, chosen = [name for name, _ in flat_types(frame.collect_schema())], options.names
     if export is not None:
         chosen = _choose_columns(export, names, chosen)
     roles = match_columns(names, chosen)
     where = None if options.where is None or options.where == ALL_ROWS else options.where
     condition = None if where is None else parse_condition(where, names)
     conditioned = [] if condition is None else condition.meta.root_names()
-    used = [
+    rules = [
         rule for rule in (export.rules if export else ()) if _first(rule.column, names) not in conditioned
     ]
-    others = [*used, *([export.refunds] if export and export.refunds else [])]
-    needed = {
-        *roles.values(),
-        *conditioned,
-        *(name for rule in others if (name := _first(rule.column, names))),
-    }
-    for columns in (*export.instead.values(), export.refunded) if export else ():
-        needed |= {name for name in [_first(columns, names)] if name is not None}
+    needed = {*roles.values(), *conditioned}
+    if export is not None:
+        columns = [rule.column for rule in (*rules, export.refunds) if rule is not None]
+        others = (_first(column, names) for column in (*columns, *export.instead.values(), export.refunded))
+        needed |= {name for name in others if name is not None}
     rows, notes = _flatten(frame, sorted(needed))
     if export is not None:
-        rows = _apply(export, used, rows, roles, names, notes)
+        rows = _apply(export, rules, rows, roles, names, notes)
     if condition is not None and where is not None:
         rows = _filter(rows, condition, where, notes)
     given = options.names._replace(**roles)
@@ -308,11 +291,9 @@ def _apply(
             other = _first(export.instead.get(role, ()), names)
             changes[name] = value if other is None else pl.coalesce(value, pl.col(other).cast(pl.String))
     rows = rows.with_columns(**changes)
-    return (
-        rows
-        if "weight" not in roles
-        else _net_quantity(export, rows.collect(), roles["weight"], names, notes)
-    )
+    if "weight" not in roles:
+        return rows
+    return _net_quantity(export, rows.collect(), roles["weight"], names, notes)
 
 
 def _net_quantity(
@@ -320,7 +301,7 @@ def _net_quantity(
 ) -> pl.LazyFrame:
     """The rows with what is left of their quantity; refunds are negative."""
     quantity = _as_numbers(rows[weight])
-    if quantity.dtype == pl.String and len(quantity):
+    if quantity.dtype == pl.String and quantity.null_count() < len(quantity):
         return rows.lazy()  # an error follows when it is read
     value = pl.coalesce(pl.col(weight), 1)
     refunded = _first(export.refunded, names)
@@ -351,7 +332,7 @@ def parse_condition(text: str, names: list[str]) -> pl.Expr:
     given: object = text
     if not isinstance(given, str) or not text.strip() or len(text) > MAX_CONDITION:
         raise _condition_error(short_repr(given), f"at most {MAX_CONDITION:,} characters of SQL")
-    columns = {name for name in names if name.lower() not in FUNCTIONS}
+    columns = {name for name in names if name.lower() not in FUNCTIONS.split()}
 
     def quote(match: re.Match[str]) -> str:  # a column may have the name of a function, or be a path
         return f'"{match[2]}"' if match[2] in columns else match[0]
@@ -359,7 +340,7 @@ def parse_condition(text: str, names: list[str]) -> pl.Expr:
     quoted = PATH.sub(quote, text)
     bare = re.sub(r"""'(?:[^']|'')*'|"[^"]*\"""", " ", quoted)
     for call in re.findall(r"(\w+)\s*\(", bare):
-        if call.lower() not in FUNCTIONS:
+        if call.lower() not in FUNCTIONS.split():
             raise _condition_error(
                 f"{call}(…)", "no functions but lower, upper, trim, length, abs and coalesce"
             )
