@@ -4,12 +4,13 @@ import asyncio
 import secrets
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import orjson
@@ -24,6 +25,9 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
+
+if TYPE_CHECKING:
+    from shortlist.serve.budget import BudgetKeeper
 
 SMALL_USERS = 4
 USUAL_ITEMS = 100  # of a list whose length nothing limits, to estimate its work
@@ -45,6 +49,7 @@ class ListJob:
     log_share: float  # of the lists that are logged
     max_length: int | None = None  # where the limit of the service ends a list that nothing else limits
     arm: str | None = None  # "experiment/arm"
+    budget: "BudgetKeeper | None" = None  # what all lists may show together
 
     n_lists: int = field(init=False)
     is_mergeable: bool = field(init=False)  # whether it can be computed together with other requests
@@ -197,6 +202,8 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     lists = plan.lists()
     if first.max_length is not None and lists.lengths.max(initial=0) > first.max_length:
         raise _too_many_items(first.max_length * first.n_lists)
+    if first.budget is not None:
+        lists = first.budget.cover(lists, Counter(user for job in jobs for user in job.users or ()))
     rows = _Rows(lists)
     more = _Rows(plan.next_candidates(lists, first.withheld)) if first.withheld else None
     explained = _explain(first, lists) if first.explain else None

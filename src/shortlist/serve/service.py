@@ -23,6 +23,7 @@ from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ShortlistError
 from shortlist.recommend.request import CutoffChoice
 from shortlist.serve import clock
+from shortlist.serve.budget import BudgetKeeper, Pace
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
@@ -148,6 +149,10 @@ class Service:
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
+        self.budget: BudgetKeeper | None = None
+        if config.budget or config.lists_per_week:
+            pace = Pace(config.budget, config.budget_per, config.budget_spend)
+            self.budget = BudgetKeeper(self.store, pace, config.lists_per_week)
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
         self._stop = threading.Event()
@@ -192,6 +197,8 @@ class Service:
         self.lists.close()
         self.large_lists.close()
         self.large_bodies.shutdown()
+        if self.budget is not None:
+            self.budget.close()
         self.writer.close()
         with suppress(ShortlistError):
             self._store_counters()
@@ -216,6 +223,9 @@ class Service:
                             self.metrics.experiment_users.labels(running.name if running else "", arm).set(n)
                 if clock.CLOCK.is_settled:
                     self.retention.step(now())
+                if self.budget is not None:
+                    self.budget.follow()
+                    self.metrics.set_budget(self.budget.left, self.budget.price)
                 self.deployment.store_error = None
             except ShortlistError as error:
                 self.deployment.store_error = str(error)
@@ -269,11 +279,16 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self.large_bodies, function, *arguments)
 
     async def _build_job(self, body: RecommendBody, served: ServedModel, *, is_large: bool) -> ListJob:
-        """Check a request, with the cutoff that it names."""
+        """Check a request; lists that are shown have the price of the budget and count for it."""
         if body.cutoff not in ("auto", "boundary", *self._cutoffs):
             await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
-        arguments = body, served, self.cutoff(body.cutoff), self.config
-        return await self._run_beside(build_job, *arguments) if is_large else build_job(*arguments)
+        cutoff = self.cutoff(body.cutoff)
+        if self.budget is not None and cutoff == "auto":
+            cutoff = self.budget.cutoff(served.model.cutoff_) or cutoff
+        arguments = body, served, cutoff, self.config
+        job = await self._run_beside(build_job, *arguments) if is_large else build_job(*arguments)
+        job.budget = None if body.explain else self.budget
+        return job
 
     async def _run_job(self, job: ListJob, receive: Receive) -> ListResult:
         """Compute the lists of one job; count and log them unless they are only explained."""
@@ -333,6 +348,12 @@ class Service:
             self.feedback,
             None if self.tokens is None else self.tokens.problem,
         )
+        monitors = self.feedback.monitors(self.deployment.served)
+        problem = None if self.tokens is None else self.tokens.problem
+        status = describe_status(self.store, self.deployment, self.reference.lengths, monitors, problem)
+        if self.budget is not None:
+            status["checks"].append(self.budget.check())
+        return status
 
     def tradeoff(self) -> dict[str, Any]:
         """Precision by the share of users who get a list; computed again after a while."""
