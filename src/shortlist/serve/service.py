@@ -341,16 +341,13 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Figures and checks of the last hour."""
-        return describe_status(
+        status = describe_status(
             self.store,
             self.deployment,
             self.reference.lengths,
             self.feedback,
             None if self.tokens is None else self.tokens.problem,
         )
-        monitors = self.feedback.monitors(self.deployment.served)
-        problem = None if self.tokens is None else self.tokens.problem
-        status = describe_status(self.store, self.deployment, self.reference.lengths, monitors, problem)
         if self.budget is not None:
             status["checks"].append(self.budget.check())
         return status
