@@ -6,7 +6,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.serve.deployment import Deployment
-from shortlist.serve.feedback import Feedback, Outcome, build_batch
+from shortlist.serve.feedback import Feedback, Outcome, build_batch, find_horizon
 from shortlist.serve.store import EventStore, ListRow
 
 NOW = 1_000_000.0
@@ -174,3 +174,48 @@ def test_an_event_that_arrived_late_is_not_left_out(store, served):
     feedback.step(served, at=NOW + 100)
     feedback.step(served, at=NOW + 200)
     assert feedback.monitors(served)["calibration"].trace["n"].sum() == 2
+
+
+DAY = 86_400.0
+
+
+def test_everyone_counts_when_the_horizon_is_over(store):
+    """A week for everyone: u1 took one of two items, u2 nothing; u3's week is not over."""
+    log(store, "a", "u1", NOW, ["i1", "i2"], [0.5, 0.3])
+    log(store, "b", "u1", NOW + DAY, ["i3"], [0.9])  # within the week of the first list
+    log(store, "c", "u2", NOW, ["i4"], [0.2])
+    log(store, "d", "u3", NOW + 2 * DAY, ["i5"], [0.2])
+    send(store, "u1", ["i2"], NOW + 3 * DAY)
+    send(store, "u1", ["i1"], NOW + 8 * DAY, time=6)  # too late
+    found, used = Feedback(store)._join_expired("shop", NOW + 8 * DAY, 7 * DAY)
+    assert found == [
+        Outcome(["i1", "i2"], [0.5, 0.3], frozenset({"i2"}), "shop"),
+        Outcome(["i4"], [0.2], frozenset(), "shop"),
+    ]
+    assert sorted(used) == ["a", "b", "c"]
+    assert [one.excess for one in found] == pytest.approx([0.5 - 0.4, -0.2])
+
+
+def test_a_model_for_everyone_learns_from_lists_without_events(store, served, monkeypatch):
+    monkeypatch.setattr("shortlist.serve.feedback.find_horizon", lambda served: 7 * DAY)
+    for number in range(5):
+        log(store, f"l{number}", f"u{number}", NOW, ["i1"], [0.4])
+    feedback = Feedback(store)
+    feedback.step(served, NOW + DAY)
+    assert feedback.monitors(served)["calibration"].mean is None
+    feedback.step(served, NOW + 8 * DAY)
+    monitor = feedback.monitors(served)["calibration"]
+    assert monitor.mean == pytest.approx(-0.4)
+    feedback.step(served, NOW + 9 * DAY)  # a list counts once
+    assert feedback.monitors(served)["calibration"].to_dict() == monitor.to_dict()
+
+
+def test_horizon_of_the_model_in_service(served):
+    from dataclasses import replace
+
+    from shortlist.models.selection import SelectionReport
+
+    assert find_horizon(served) is None
+    report = SelectionReport("a week", [{"model": "m", "params": {}, "N": 3, "score": 0.5}], [])
+    served.model.set_cutoff(served.model.cutoff_, replace(report, users="everyone", horizon="604800s"))
+    assert find_horizon(served) == 7 * DAY

@@ -1,13 +1,14 @@
-"""What came of the lists: the next basket of each user, compared with the last list before it.
+"""What came of the lists, in the way in which the cutoff in service was validated.
 
-A list counts once, when the user's next events arrive within a week. Lists after which nothing happened do
-not count, as in the validation of a cutoff, which knows only users who came back.
+Validated on buyers: a list is compared with the next basket of its user, if that arrives within a week. Lists
+after which nothing happened do not count. Validated on everyone: a list is compared with everything that its
+user did within the horizon, possibly nothing, when the horizon is over.
 """
 
 import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any
@@ -17,6 +18,7 @@ import polars as pl
 
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.monitor import GuaranteeMonitor
+from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.serve.clock import now
@@ -66,6 +68,10 @@ class Feedback:
         at = now() if at is None else at
         stored = self._store.setting(SETTING)
         state = _parse_state(stored, served)
+        horizon = find_horizon(served)
+        if horizon is not None:
+            self._step_everyone(served, at, horizon, stored, state)
+            return None
         rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
         # an event from the future was received while the clock was wrong
         settled = list(
@@ -89,6 +95,44 @@ class Feedback:
             return None
         batch, self._waiting = self._waiting, []
         return cutoff.update(*build_batch(batch, cutoff), shown=True)
+
+    def _step_everyone(
+        self, served: ServedModel, at: float, horizon: float, stored: str | None, state: dict[str, Any]
+    ) -> None:
+        """Use the lists whose horizon is over; a Guarantee, which is tested on baskets, is not among them."""
+        outcomes, used = self._join_expired(served.name, at - SETTLE_SECONDS, horizon)
+        if not used:
+            return
+        state["seq"] = self._store.last_event()
+        self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)))
+        self._store.close_lists(used, SETTING, stored, json.dumps(state))
+
+    def _join_expired(self, model: str, at: float, horizon: float) -> tuple[list[Outcome], list[str]]:
+        """The first list of each user whose horizon is over, with what happened in it; ids of used lists.
+
+        Further lists that the user got within that horizon are closed with it: their outcomes overlap.
+        """
+        expired = self._store.expired_lists(model, at - horizon, EVENTS_AT_ONCE)
+        self.is_behind = len(expired) == EVENTS_AT_ONCE
+        users = sorted({row.user_id for row in expired})
+        if not users:
+            return [], []
+        logged = self._store.open_lists(users, expired[0].made, at)
+        events = self._store.events_of(users, expired[0].made, at)
+        outcomes, used = [], []
+        for user, rows in logged.items():
+            until = 0.0
+            for row in rows:
+                if row.made < until:
+                    used.append(row.list_id)
+                elif row.model == model and row.made < at - horizon:
+                    until = row.made + horizon
+                    basket = {
+                        event.item_id for event in events.get(user, ()) if row.made < event.received <= until
+                    }
+                    outcomes.append(_outcome(row, basket))
+                    used.append(row.list_id)
+        return outcomes, used
 
     def monitors(self, served: ServedModel) -> dict[str, GuaranteeMonitor]:
         """The monitors of the model in service, as they are in the store."""
@@ -115,10 +159,7 @@ class Feedback:
                 continue
             logged[user] = [row for row in logged[user] if row not in earlier]
             used += [row.list_id for row in earlier]
-            last = earlier[-1]
-            probabilities = None if last.probabilities is None else json.loads(last.probabilities)
-            basket = frozenset(event.item_id for event in events)
-            outcomes.append(Outcome(json.loads(last.items), probabilities, basket, last.model))
+            outcomes.append(_outcome(earlier[-1], {event.item_id for event in events}))
         return outcomes, used
 
     @staticmethod
@@ -137,6 +178,20 @@ class Feedback:
                 observed = [rate for rate in rates if rate is not None]
             if observed:
                 state["monitors"][name] = monitor.update(np.array(observed), at=at).to_dict()
+
+
+def find_horizon(served: ServedModel) -> float | None:
+    """Seconds within which everyone was validated; None for a model that was validated on buyers."""
+    chosen = served.model.selection_
+    if chosen is None or chosen.users != "everyone" or chosen.horizon is None:
+        return None
+    return parse_duration("horizon", chosen.horizon) / 1e6
+
+
+def _outcome(row: Any, basket: Iterable[str]) -> Outcome:
+    """A logged list with what followed it."""
+    probabilities = None if row.probabilities is None else json.loads(row.probabilities)
+    return Outcome(json.loads(row.items), probabilities, frozenset(basket), row.model)
 
 
 def _parse_state(text: str | None, served: ServedModel) -> dict[str, Any]:

@@ -288,6 +288,17 @@ class EventStore:
         with self._read() as connection:
             return list(connection.execute(query))
 
+    def events_of(self, user_ids: Sequence[str], start: float, end: float) -> dict[str, list[Any]]:
+        """Events of these users received after `start` and not after `end`, by user."""
+        by_user: dict[str, list[Any]] = {}
+        with self._read() as connection:
+            for some in _slices(user_ids):
+                received = events.c.received
+                query = sa.select(events).where(events.c.user_id.in_(some), received > start, received <= end)
+                for row in connection.execute(query):
+                    by_user.setdefault(row.user_id, []).append(row)
+        return by_user
+
     def last_event(self) -> int:
         """The number of the newest event, 0 for none."""
         with self._read() as connection:
@@ -361,6 +372,17 @@ class EventStore:
                 for row in connection.execute(query):
                     by_user.setdefault(row.user_id, []).append(row)
         return by_user
+
+    def expired_lists(self, model: str, before: float, limit: int) -> list[Any]:
+        """Up to `limit` lists of a model from before a time whose outcome is not known, oldest first."""
+        query = (
+            sa.select(lists)
+            .where(lists.c.model == model, lists.c.made < before, ~lists.c.used)
+            .order_by(lists.c.made, lists.c.list_id)
+            .limit(limit)
+        )
+        with self._read() as connection:
+            return list(connection.execute(query))
 
     def close_lists(self, list_ids: Sequence[str], name: str, before: str | None, after: str) -> bool:
         """Mark lists whose outcome is known and change a setting, unless another worker changed it first."""
