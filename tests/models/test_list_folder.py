@@ -1,10 +1,15 @@
 """recommend_to_folder: the lists of recommend in several files, resumable."""
 
+import pickle
+from functools import partial
+
 import polars as pl
 import pytest
 
 import shortlist as sl
 from shortlist.errors import DataError
+from shortlist.models.folders import ListFile, _write_lists
+from shortlist.recommend.request import RequestOptions
 from tests.models.cases import checkerboard, fitted
 
 FILES = [f"part-{number:05}-of-00004.parquet" for number in range(4)]
@@ -63,3 +68,21 @@ def test_a_folder_is_evaluated_as_its_lists(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="must hold Parquet files with lists"):
         sl.evaluate(tmp_path / "empty", checkerboard())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"explore": 0.5},
+        {"history": {"s": ["i01"], "t": ["i05", "i06"]}},
+        {"candidates": {"u01": ["i01", "i02", "i03"]}, "filter_seen": False},
+    ],
+)
+def test_the_work_of_a_node_travels_whole(options, tmp_path):
+    """What a cluster sends to a node: the function with the model and the request."""
+    model = fitted("PersonalFrequency")
+    request = model.plan(None, RequestOptions(N=3, **options)).request
+    write_there = pickle.loads(pickle.dumps(partial(_write_lists, model, request)))
+    write_there(ListFile(tmp_path / "lists.parquet", 0, 1000))
+    lists = model.recommend(N=3, **options)
+    assert sl.RankedLists.read(tmp_path / "lists.parquet").to_frame().equals(lists.to_frame())

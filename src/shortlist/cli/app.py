@@ -25,7 +25,6 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
-from shortlist.cli.datasets import datasets
 from shortlist.cli.screen import print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX, report_typos
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
@@ -66,6 +65,7 @@ COMMANDS = {
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
     "forget": "Delete the events and logged lists of a user from the service's store.",
+    "datasets": "List, fetch and show published datasets.",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
 MODULES = {
@@ -99,7 +99,6 @@ def build(command: str | None = None) -> App:
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
         app.command(target, name=name, help=None if name == command else text)
-    app.command(datasets)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )

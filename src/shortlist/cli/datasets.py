@@ -9,7 +9,7 @@ from shortlist.cli.screen import Json, print_note, show_json, show_table, show_t
 if TYPE_CHECKING:
     from shortlist.data.datasets import Dataset
 
-datasets = App(
+datasets_command = App(
     name="datasets",
     help="List, fetch and show published datasets.\n\nFor example:\n  shortlist datasets show sample",
 )
@@ -17,7 +17,7 @@ Name = Annotated[str, Parameter(help="A name from `shortlist datasets list`.")]
 Force = Annotated[bool, Parameter(help="Download again even if a valid copy is cached.", show_default=False)]
 
 
-@datasets.command(name="list")
+@datasets_command.command(name="list")
 def list_all(*, json: Json = False) -> None:
     """List the datasets that can be loaded by name.
 
@@ -33,7 +33,7 @@ def list_all(*, json: Json = False) -> None:
     return show_table(("name", "title", "size", "cached"), rows)
 
 
-@datasets.command(name="fetch")
+@datasets_command.command(name="fetch")
 def fetch_dataset(name: Name, /, *, force: Force = False, json: Json = False) -> None:
     """Download a dataset into the user's cache and verify it, unless it is cached already.
 
@@ -53,7 +53,7 @@ def fetch_dataset(name: Name, /, *, force: Force = False, json: Json = False) ->
         show_text(f"{name} is in {folder}")
 
 
-@datasets.command(name="show")
+@datasets_command.command(name="show")
 def show_dataset(name: Name, /, *, json: Json = False) -> None:
     """Show the source, terms of use and size of a dataset; it is downloaded if necessary.
 

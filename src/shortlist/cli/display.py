@@ -35,31 +35,31 @@ def parse_words(words: Iterable[str], ids: "IdMap") -> list[Any]:
         ) from None
 
 
-def list_as_json(one: "RankedList", data: "Interactions") -> dict[str, Any]:
+def list_as_json(ranked: "RankedList", data: "Interactions") -> dict[str, Any]:
     """One list in plain values, with item names if the data has them."""
     from shortlist.reports.model_report import item_namer
 
     return {
-        "user_id": one.user_id,
-        "length": len(one),
-        "boundary": one.boundary,
-        "reason": one.reason,
-        "items": one.items,
-        "names": None if data.item_names is None else list(map(item_namer(data), one.items)),
-        "scores": one.scores.tolist(),
-        "probabilities": None if one.probabilities is None else one.probabilities.tolist(),
+        "user_id": ranked.user_id,
+        "length": len(ranked),
+        "boundary": ranked.boundary,
+        "reason": ranked.reason,
+        "items": ranked.items,
+        "names": None if data.item_names is None else list(map(item_namer(data), ranked.items)),
+        "scores": ranked.scores.tolist(),
+        "probabilities": None if ranked.probabilities is None else ranked.probabilities.tolist(),
     }
 
 
-def rows_of(one: "RankedList") -> list[Row]:
+def rows_of(ranked: "RankedList") -> list[Row]:
     """Item id, score and probability of each item; None for items without a probability."""
-    values = [None] * len(one) if one.probabilities is None else one.probabilities.tolist()
+    values = [None] * len(ranked) if ranked.probabilities is None else ranked.probabilities.tolist()
     probabilities = [None if p != p else p for p in values]  # NaN: an item of the fallback
-    return list(zip(one.items, one.scores.tolist(), probabilities, strict=True))
+    return list(zip(ranked.items, ranked.scores.tolist(), probabilities, strict=True))
 
 
 def list_table(
-    one: "RankedList",
+    ranked: "RankedList",
     candidates: Sequence[Row],
     data: "Interactions",
     *,
@@ -74,15 +74,15 @@ def list_table(
 
     from shortlist.reports.model_report import item_namer
 
-    length = f"{len(one)} item{'' if len(one) == 1 else 's'}"
+    length = f"{len(ranked)} item{'' if len(ranked) == 1 else 's'}"
     # two lines, because a title is not wider than its table
-    title = f"{printable(f'user {one.user_id}: {length}')}\n{REASON_TEXT.get(one.reason or '', '')}"
+    title = f"{printable(f'user {ranked.user_id}: {length}')}\n{REASON_TEXT.get(ranked.reason or '', '')}"
     table = Table(title=Text(title.rstrip()), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
     table.add_column("item", overflow="fold", min_width=44)
-    name, rows = item_namer(data), rows_of(one)
+    name, rows = item_namer(data), rows_of(ranked)
     has_probabilities = any(row[2] is not None for row in (*rows, *candidates))
-    ends_at_score = one.boundary is not None and one.reason in BOUNDARY_REASONS
+    ends_at_score = ranked.boundary is not None and ranked.reason in BOUNDARY_REASONS
     columns = ["score"] * (ends_at_score or not has_probabilities) + ["probability"] * has_probabilities
     for column in columns:  # a list is in the order of its probabilities, or of its scores if it has none
         table.add_column(column, justify="right")
@@ -99,9 +99,9 @@ def list_table(
         add(row, str(rank))
     if max_rows is not None and max_rows < len(rows):
         table.add_row("", f"… and {len(rows) - max_rows} more")
-    level = f"{one.boundary:.3f}" if ends_at_score else ""
+    level = f"{ranked.boundary:.3f}" if ends_at_score else ""
     table.add_row("", Text("─" * 12 + " the list ends here " + "─" * 12), level, style="bold")
-    shown = set(one.items)
+    shown = set(ranked.items)
     for row in [row for row in candidates if row[0] not in shown][:max_withheld]:
         add(row, "", "dim")
     return table
@@ -113,13 +113,13 @@ def lengths_table(lists: "RankedLists") -> "Table":
     from rich import box
     from rich.table import Table
 
-    found, counts = np.unique(lists.lengths, return_counts=True)
+    lengths, counts = np.unique(lists.lengths, return_counts=True)
     edges = (
-        found
-        if found.size <= 12
+        lengths
+        if lengths.size <= 12
         else np.unique(np.quantile(lists.lengths, np.linspace(0, 0.9, 10)).astype(int))
     )
-    bins = np.searchsorted(edges, found, side="right") - 1
+    bins = np.searchsorted(edges, lengths, side="right") - 1
     heights = np.bincount(bins, weights=counts, minlength=edges.size).astype(int)
     title = f"{len(lists):,} lists, {lists.items.size:,} items in total, coverage {lists.cover_ratio:.0%}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
@@ -127,7 +127,7 @@ def lengths_table(lists: "RankedLists") -> "Table":
     table.add_column("users", justify="right")
     table.add_column("")
     for at, low in enumerate(edges):
-        high = found[-1] if at + 1 == edges.size else edges[at + 1] - 1
+        high = lengths[-1] if at + 1 == edges.size else edges[at + 1] - 1
         label = f"{low}" if high <= low else f"{low}–{high}"
         table.add_row(label, f"{heights[at]:,}", "█" * round(BAR * heights[at] / max(heights.max(), 1)))
     return table
@@ -161,8 +161,8 @@ def describe_empty(empty: dict[str, int], n_lists: int, n_users: int | None = No
 
 def plain_value(value: Any) -> Any:
     """A parameter as it is, or the shape and type of an array."""
-    if isinstance(value, tuple) and any(hasattr(one, "shape") for one in value):
-        return ", ".join(str(plain_value(one)) for one in value)
+    if isinstance(value, tuple) and any(hasattr(entry, "shape") for entry in value):
+        return ", ".join(str(plain_value(entry)) for entry in value)
     if not hasattr(value, "shape"):
         return value
     return f"array {' × '.join(f'{n:,}' for n in value.shape)}, {value.dtype}"

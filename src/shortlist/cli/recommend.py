@@ -154,11 +154,11 @@ def recommend_command(
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
     request = options.request(fitted.items_, pick_cutoff(fitted, fitted.cutoff_, options, stopping))
     sessions = request["history"]
-    known = fitted.users_ if sessions is None else sessions.users
-    users = None if user is None else parse_words(user, known)
-    check_users(known, users, served=options.fallback is not None)
+    user_ids = fitted.users_ if sessions is None else sessions.users
+    users = None if user is None else parse_words(user, user_ids)
+    check_users(user_ids, users, served=options.fallback is not None)
     if out is not None:
-        n = len(known) if users is None else len(users)
+        n = len(user_ids) if users is None else len(users)
         return write_lists(out, fitted, users, n, request, engine, json)
     plan = fitted.plan(users, RequestOptions(**request))
     lists = plan.lists()
@@ -172,15 +172,15 @@ def recommend_command(
     return None
 
 
-def check_users(known: "IdMap", users: list[Any] | None, *, served: bool) -> None:
+def check_users(user_ids: "IdMap", users: list[Any] | None, *, served: bool) -> None:
     """Name unknown users on stderr; raise UnknownIdError if no user is known and none is served."""
-    unknown = [user for user in users or () if user not in known]
+    unknown = [user for user in users or () if user not in user_ids]
     if not unknown:
         return
     shown = ", ".join(repr(user)[:40] for user in unknown[:5]) + (", …" if len(unknown) > 5 else "")
     text = f"unknown user{'' if len(unknown) == 1 else 's'} {shown}"
     if len(unknown) == len(users or ()) and not served:
-        examples = ", ".join(map(repr, known.values.head(3).to_list()))
+        examples = ", ".join(map(repr, user_ids.values.head(3).to_list()))
         raise UnknownIdError(
             f"--user needs a user of this model, got the {text}; known users are {examples}, … Or pass "
             "--fallback popular."
@@ -223,13 +223,13 @@ def pick_cutoff(
             "no file; to choose a stopping rule by name, run shortlist fit --cutoff."
         )
     cutoff = saved if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
-    found = adjust_cutoff(model, cutoff, stopping)
-    if found is None and not model.has_boundary:
+    chosen = adjust_cutoff(model, cutoff, stopping)
+    if chosen is None and not model.has_boundary:
         raise ConfigError(
             f"this {type(model).__name__} has no stopping rule; pass --N 10 for lists of one length, or run "
             "shortlist fit with --cutoff ExpectedF1."
         )
-    return "auto" if found is None else found
+    return "auto" if chosen is None else chosen
 
 
 def write_lists(
@@ -280,8 +280,8 @@ def read_empty(path: Path) -> "pl.DataFrame":
     else:
         scan = pl.scan_parquet if path.suffix == ".parquet" else pl.scan_csv
         rows = scan(path, glob=False)
-    found: pl.DataFrame = rows.filter(pl.col("rank") == 0).select("length", "reason").collect()
-    return found
+    empty: pl.DataFrame = rows.filter(pl.col("rank") == 0).select("length", "reason").collect()
+    return empty
 
 
 def read_ids(path: Path, items: "IdMap", flag: str) -> list[Any]:

@@ -163,16 +163,16 @@ class TreeEnsemble:
 
 def _field(text: str, name: str) -> str:
     """The value in the line `name=value`."""
-    _, found, after = text.partition(f"\n{name}=")
-    if not found:
+    _, separator, after = text.partition(f"\n{name}=")
+    if not separator:
         raise ValueError(f"no {name}")
     return after.partition("\n")[0]
 
 
 def _trees(text: str, n_columns: int) -> list[Forest]:
     """Every tree of an ensemble."""
-    whole, found, _ = text.partition("\nend of trees")
-    if not found:
+    whole, separator, _ = text.partition("\nend of trees")
+    if not separator:
         raise ValueError("truncated")
     return [_tree(tree, n_columns) for tree in whole.split("\nTree=")[1:]]
 

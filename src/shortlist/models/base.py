@@ -1291,25 +1291,25 @@ def _drop_negative(events: Interactions) -> Interactions:
     return events.where(~is_negative)
 
 
-def match_events(known: History, events: Interactions, uses_new_items: bool) -> Interactions:
+def match_events(history: History, events: Interactions, uses_new_items: bool) -> Interactions:
     """The events in the form of the history: with times if it has them, without items it cannot use."""
-    if events.n_rows and known.has_times == (events.time is None):
-        needed, got = ("no times", "times") if not known.has_times else ("times", "no times")
+    if events.n_rows and history.has_times == (events.time is None):
+        needed, got = ("no times", "times") if not history.has_times else ("times", "no times")
         raise DataError(
             f"events must have {needed} like the data that the model was fitted on, got {got}; "
             "pass the same columns."
         )
     if not events.n_rows:
         return events
-    if known.base.weight is None:
+    if history.base.weight is None:
         events = replace(_drop_negative(events), weight=None)
     elif events.weight is None:
         events = replace(events, weight=np.ones(events.n_rows, np.float32))
     if uses_new_items:
         return events
     if events.n_items:
-        known.items.check_type(events.items.values[0], "item id")
-    is_known = known.items.align(events.items)[events.item] != UNKNOWN
+        history.items.check_type(events.items.values[0], "item id")
+    is_known = history.items.align(events.items)[events.item] != UNKNOWN
     if not is_known.all():
         n_new = np.unique(events.item[~is_known]).size
         warnings.warn(
@@ -1393,8 +1393,8 @@ class ContentRecommender(Recommender):
                     "without it; call fit(train, items=items) first.",
                     parameter="items",
                 )
-            found = space.read(items)
-            grown = self._with_items(state, found, extend_items(state.history, found))
+            content = space.read(items)
+            grown = self._with_items(state, content, extend_items(state.history, content))
             if grown.groups is not None:
                 grown = replace(grown, groups=grown.groups.update(Items.of(items), grown.history.items))
             self._state = grown

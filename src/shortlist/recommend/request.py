@@ -209,7 +209,7 @@ class ItemFilter:
     """The same items for all users, or items per user; an empty filter restricts nothing."""
 
     shared: Ints | None = None  # ascending, distinct
-    own: Mapping[Any, Ints] | None = None  # user id → known items
+    per_user: Mapping[Any, Ints] | None = None  # user id → known items
 
     @classmethod
     def build(cls, name: str, given: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
@@ -220,7 +220,7 @@ class ItemFilter:
             if len(users):
                 for user_id in given:
                     IdMap(users.head(1)).check_type(user_id, f"{name}: user id")
-            return cls(own=_own_items(name, given, items))
+            return cls(per_user=_items_per_user(name, given, items))
         _check_collection(name, given)
         listed = given if isinstance(given, pl.Series) else list(given)
         kinds = {type(listed[0])} if isinstance(listed, pl.Series) and len(listed) else set(map(type, listed))
@@ -231,22 +231,22 @@ class ItemFilter:
                     f"{name} must be a list of item ids or a list of lists, got a mixture of both; "
                     "pass one of them."
                 )
-            for one in listed:
-                _check_collection(name, one)
+            for ids in listed:
+                _check_collection(name, ids)
             if len(listed) != len(users):
                 raise ConfigError(
                     f"{name} must hold one list per user ({len(users)}), got {len(listed)}; "
                     "pass a flat list to share it, or a dictionary user_id → item ids."
                 )
-            return cls(own=_own_items(name, dict(zip(users.to_list(), listed, strict=True)), items))
+            return cls(per_user=_items_per_user(name, dict(zip(users.to_list(), listed, strict=True)), items))
         return cls(shared=np.unique(_known_items(name, listed, items)[0]))
 
     def sets(self, users: pl.Series, items: IdMap) -> ItemSets | None:
         """The sets of these users; None if the filter is not per user."""
-        if self.own is None:
+        if self.per_user is None:
             return None
         empty = np.empty(0, np.int32)
-        rows = [self.own.get(user_id, empty) for user_id in users.to_list()]
+        rows = [self.per_user.get(user_id, empty) for user_id in users.to_list()]
         owner = np.repeat(np.arange(len(rows)), [row.size for row in rows])
         item = np.concatenate([empty, *rows])
         keys = np.unique(owner * len(items) + item)  # by user, then item, each once
@@ -257,28 +257,28 @@ class ItemFilter:
 NO_FILTER = ItemFilter()
 
 
-def _own_items(name: str, given: Mapping[Any, Iterable[Any]], items: IdMap) -> dict[Any, Ints]:
+def _items_per_user(name: str, given: Mapping[Any, Iterable[Any]], items: IdMap) -> dict[Any, Ints]:
     """User id → known items."""
     for items_of_user in given.values():
         _check_collection(name, items_of_user)
     rows = [list(items_of_user) for items_of_user in given.values()]
-    found, known = _known_items(name, list(chain.from_iterable(rows)), items)
-    ends = np.append(0, np.cumsum(known))[np.cumsum([0, *map(len, rows)])]  # in `found`
-    return {user_id: found[ends[at] : ends[at + 1]] for at, user_id in enumerate(given)}
+    positions, is_known = _known_items(name, list(chain.from_iterable(rows)), items)
+    ends = np.append(0, np.cumsum(is_known))[np.cumsum([0, *map(len, rows)])]  # in `positions`
+    return {user_id: positions[ends[at] : ends[at + 1]] for at, user_id in enumerate(given)}
 
 
 def _known_items(name: str, listed: Any, items: IdMap) -> tuple[Ints, Bools]:
     """(known items, whether each id is known); warn of unknown ids, refuse only unknown candidates."""
-    found = items.lookup(listed, f"{name}: item id")
-    known: Bools = found != UNKNOWN
-    n_unknown = int((~known).sum())
+    positions = items.lookup(listed, f"{name}: item id")
+    is_known: Bools = positions != UNKNOWN
+    n_unknown = int((~is_known).sum())
     if n_unknown:
-        first = listed[int(np.argmin(known))]
-        count = f"{n_unknown:,} of {known.size:,} item ids in `{name}` are unknown to the model"
-        if n_unknown == known.size and name == "candidates":
+        first = listed[int(np.argmin(is_known))]
+        count = f"{n_unknown:,} of {is_known.size:,} item ids in `{name}` are unknown to the model"
+        if n_unknown == is_known.size and name == "candidates":
             raise UnknownIdError(f"{count}, such as {first!r:.60}; pass ids of items in the training data.")
         warn(f"{count} and are ignored, such as {first!r:.60}.")
-    return found[known], known
+    return positions[is_known], is_known
 
 
 def _check_collection(name: str, given: Any) -> None:
@@ -296,19 +296,21 @@ def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:
     return ItemSets(at, out[: at[-1]])
 
 
-def count_candidates(shared: Ints | None, own: ItemSets | None, excluded: ItemSets, n_items: int) -> Longs:
+def count_candidates(
+    shared: Ints | None, per_user: ItemSets | None, excluded: ItemSets, n_items: int
+) -> Longs:
     """(n_users,) how many candidates are not excluded."""
     n_users = excluded.indptr.size - 1
-    if own is not None:
+    if per_user is not None:
         common = np.empty(n_users, np.int64)
         count_common(
-            read_only(own.indptr),
-            read_only(own.items),
+            read_only(per_user.indptr),
+            read_only(per_user.items),
             read_only(excluded.indptr),
             read_only(excluded.items),
             common,
         )
-        return np.diff(own.indptr) - common
+        return np.diff(per_user.indptr) - common
     if shared is None:
         return n_items - np.diff(excluded.indptr)
     member = np.zeros(n_items + 1, np.bool_)
@@ -379,8 +381,8 @@ class RecommendRequest(Generic[S]):
         excluded = ItemSets(*self.history.item_sets) if self.filter_seen else no_sets(len(self))
         if self.exclude.shared is not None:
             excluded = join_sets(excluded, same_sets(self.exclude.shared, len(self)))
-        own = self.exclude.sets(self.user_ids, self.state.history.items)
-        return excluded if own is None else join_sets(excluded, own)
+        per_user = self.exclude.sets(self.user_ids, self.state.history.items)
+        return excluded if per_user is None else join_sets(excluded, per_user)
 
 
 class Factors(NamedTuple):
@@ -490,26 +492,26 @@ def build_request(state: S, users: Any, options: RequestOptions) -> RecommendReq
     )
 
 
-def parse_users(known: History, users: Any) -> pl.Series:
+def parse_users(history: History, users: Any) -> pl.Series:
     """Distinct user ids, from one id or many; all known users for None."""
     if users is None:
-        return known.users.values
+        return history.users.values
     single = isinstance(users, (str, int, np.integer))
     if not single and not is_id_list(users):
         raise DataError(
             f"users must be one user id or a list of them, got a {type(users).__name__}; "
             "pass users=['u1', 'u2'] or one column of the table."
         )
-    found = id_series([users] if single else users)
-    if len(found) == 0:
-        return known.users.values.head(0)
-    if len(found) > 1 and found.n_unique() != len(found):
-        duplicate = found.filter(found.is_duplicated())[0]
+    ids = id_series([users] if single else users)
+    if len(ids) == 0:
+        return history.users.values.head(0)
+    if len(ids) > 1 and ids.n_unique() != len(ids):
+        duplicate = ids.filter(ids.is_duplicated())[0]
         raise DataError(f"users must be distinct, got {duplicate!r} more than once; remove the repetition.")
-    return found
+    return ids
 
 
-def request_times(known: History, user_ids: pl.Series, at: Any) -> Longs | None:
+def request_times(history: History, user_ids: pl.Series, at: Any) -> Longs | None:
     """(n,) the prediction time of each user in microseconds; None: just after the last known event.
 
     `at` is a date, an ISO 8601 string or an epoch number, one or one per user; or Interactions, whose first
@@ -517,7 +519,7 @@ def request_times(known: History, user_ids: pl.Series, at: Any) -> Longs | None:
     """
     if at is None or (isinstance(at, Interactions) and (at.time is None or at.n_rows == 0)):
         return None
-    if not known.has_times:
+    if not history.has_times:
         raise ConfigError(
             "at needs a model that was fitted on data with timestamps, got one without; omit at."
         )
@@ -526,8 +528,8 @@ def request_times(known: History, user_ids: pl.Series, at: Any) -> Longs | None:
         rows = at.users.align(IdMap(user_ids))
         first = at.indptr[rows]
         named = (rows != UNKNOWN) & (at.indptr[rows + 1] > first)
-        found: Longs = np.where(named, at.time[np.minimum(first, at.n_rows - 1)], 0)
-        return found if named.all() else np.where(named, found, known.end_time)
+        times: Longs = np.where(named, at.time[np.minimum(first, at.n_rows - 1)], 0)
+        return times if named.all() else np.where(named, times, history.end_time)
     single = isinstance(at, (str, bytes)) or not isinstance(at, Iterable)
     try:
         given = parse_times(_time_series([at] if single else at))
@@ -551,7 +553,7 @@ def _time_series(values: Any) -> pl.Series:
         raise DataError("at must not be a table")
     if not isinstance(values, pl.Series):
         values = list(values)
-        if values and all(isinstance(one, np.datetime64) for one in values):
+        if values and all(isinstance(value, np.datetime64) for value in values):
             values = np.array(values, "datetime64[us]")
     series = pl.Series("at", values)
     if series.dtype == pl.Boolean or series.dtype == pl.Duration:
@@ -559,7 +561,7 @@ def _time_series(values: Any) -> pl.Series:
     return series
 
 
-def read_sessions(known: History, history: Any, at: Any) -> Interactions:
+def read_sessions(stored: History, history: Any, at: Any) -> Interactions:
     """Sessions as interactions over the known items; unknown items are skipped and reported.
 
     A mapping user id → item ids is one basket per user, just before the prediction time. A table or
@@ -575,11 +577,11 @@ def read_sessions(known: History, history: Any, at: Any) -> Interactions:
         users = id_series(list(history))
         rows = [list(items) for items in history.values()]
         user = np.repeat(np.arange(len(rows), dtype=np.int32), [len(row) for row in rows])
-        item = known.items.lookup([one for row in rows for one in row], "history: item id")
+        item = stored.items.lookup([item for row in rows for item in row], "history: item id")
         time = NO_TIME
-        if known.has_times:
-            times = request_times(known, users, at)
-            end = np.full(len(rows), known.end_time) if times is None else times
+        if stored.has_times:
+            times = request_times(stored, users, at)
+            end = np.full(len(rows), stored.end_time) if times is None else times
             time = (end - 1)[user]
         basket, ids = NO_BASKET, IdMap.of(users)
     else:
@@ -590,23 +592,24 @@ def read_sessions(known: History, history: Any, at: Any) -> Interactions:
             )
         data = Interactions.of(history)
         if data.n_items:
-            known.items.check_type(data.items.values[0], "history: item id")
-        user, item = data.user, known.items.align(data.items)[data.item]
-        time = NO_TIME if data.time is None or not known.has_times else data.time
+            stored.items.check_type(data.items.values[0], "history: item id")
+        user, item = data.user, stored.items.align(data.items)[data.item]
+        time = NO_TIME if data.time is None or not stored.has_times else data.time
         basket = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))
         ids = data.users
-    found = item != UNKNOWN
-    if not found.all():
+    is_known = item != UNKNOWN
+    if not is_known.all():
         warn(
-            f"{int((~found).sum())} of {found.size} items in `history` are unknown to the model and skipped."
+            f"{int((~is_known).sum())} of {is_known.size} items in `history` are unknown to the model and "
+            "skipped."
         )
     return Interactions.from_dense(
         ids,
-        known.items,
-        user[found],
-        item[found],
-        time if time.size == 0 else time[found],
-        basket if basket.size == 0 else basket[found],
+        stored.items,
+        user[is_known],
+        item[is_known],
+        time if time.size == 0 else time[is_known],
+        basket if basket.size == 0 else basket[is_known],
         NO_WEIGHT,
     )
 
@@ -979,7 +982,7 @@ def _name_group_limit(lists: RankedLists, top: RankedLists) -> RankedLists:
 def _simplify_exclusions(request: RecommendRequest[S]) -> RecommendRequest[S]:
     """Remove many shared exclusions from the shared candidates once, instead of for each user."""
     shared = request.exclude.shared
-    if shared is None or request.candidates.own is not None or shared.size <= SHARED_EXCLUSIONS:
+    if shared is None or request.candidates.per_user is not None or shared.size <= SHARED_EXCLUSIONS:
         return request
     allowed = request.candidates.shared
     if allowed is None:
@@ -1048,26 +1051,26 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
 
     def concat(name: str, n_missing: str, kind: type, missing: float = np.nan) -> Any:
         """One optional column over all parts."""
-        if all(getattr(part, name) is None for part in parts):
+        if all(getattr(lists, name) is None for lists in parts):
             return None
         columns = [
-            np.full(len(getattr(part, n_missing)), missing, kind)
-            if (own := getattr(part, name)) is None
-            else own
-            for part in parts
+            np.full(len(getattr(lists, n_missing)), missing, kind)
+            if (column := getattr(lists, name)) is None
+            else column
+            for lists in parts
         ]
         return np.concatenate(columns)
 
     return RankedLists(
-        users=IdMap(pl.concat([part.users.values for part in parts])),
+        users=IdMap(pl.concat([lists.users.values for lists in parts])),
         item_ids=parts[0].item_ids,
         item_names=parts[0].item_names,
-        indptr=starts(np.concatenate([np.diff(part.indptr) for part in parts])),
-        items=np.concatenate([part.items for part in parts]),
-        scores=np.concatenate([part.scores for part in parts]),
+        indptr=starts(np.concatenate([np.diff(lists.indptr) for lists in parts])),
+        items=np.concatenate([lists.items for lists in parts]),
+        scores=np.concatenate([lists.scores for lists in parts]),
         probabilities=concat("probabilities", "items", np.float64),
         boundary=concat("boundary", "users", np.float32),
-        reason=np.concatenate([part.reason for part in parts if part.reason is not None]),
+        reason=np.concatenate([lists.reason for lists in parts if lists.reason is not None]),
         expected_sizes=concat("expected_sizes", "users", np.float64),
         propensities=concat("propensities", "items", np.float64, 1.0),
         source=parts[0].source,
@@ -1114,12 +1117,12 @@ def f1_boundaries(scores: Scores, n_items: int, search: Search) -> Floats:
     users: Longs = np.arange(boundaries.size)
     limit = FIRST_CANDIDATES
     while users.size:
-        part = scores.take(users)
-        hits = search(part, users, limit if limit < n_items else None)
-        probability, lengths = best_f1(part, hits)
-        assert part.log_odds_shift is not None
-        found = (logit(probability) - part.log_odds_shift).astype(np.float32)
-        boundaries[users] = np.where(np.diff(hits.indptr) > 0, found, np.nan)
+        some = scores.take(users)
+        hits = search(some, users, limit if limit < n_items else None)
+        probability, lengths = best_f1(some, hits)
+        assert some.log_odds_shift is not None
+        level = (logit(probability) - some.log_odds_shift).astype(np.float32)
+        boundaries[users] = np.where(np.diff(hits.indptr) > 0, level, np.nan)
         users = users[hits.truncated & (lengths == limit)]
         limit *= GROWTH
     return boundaries
@@ -1154,11 +1157,11 @@ def draw_explored(user_ids: pl.Series, timestamps: Longs | None, exploration: Ex
     """(n,) which users get a longer list; depends on the id, the time and the seed only."""
     times = np.zeros(len(user_ids), np.int64) if timestamps is None else timestamps
     limit = int(exploration.share * 2.0**64)
-    found = np.empty(len(user_ids), np.bool_)
+    is_drawn = np.empty(len(user_ids), np.bool_)
     for row, (user_id, time) in enumerate(zip(user_ids.to_list(), times.tolist(), strict=True)):
         text = f"{exploration.seed}\0{time}\0{user_id}".encode()
-        found[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) < limit
-    return found
+        is_drawn[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) < limit
+    return is_drawn
 
 
 def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensity: float) -> RankedLists:
@@ -1188,9 +1191,9 @@ def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensit
 Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first
 
 
-def contributions_column(found: Contributions, n: int) -> pl.Series:
+def contributions_column(contributions: Contributions, n: int) -> pl.Series:
     """The n largest contributions of each item, as a list of (source, amount) structs."""
-    rows = [[{"source": name, "amount": amount} for name, amount in each[:n]] for each in found]
+    rows = [[{"source": name, "amount": amount} for name, amount in each[:n]] for each in contributions]
     kind = pl.List(pl.Struct({"source": pl.String, "amount": pl.Float64}))
     return pl.Series("contributions", rows, dtype=kind)
 

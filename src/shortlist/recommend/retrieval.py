@@ -78,9 +78,9 @@ class ItemIndex:
         blocks = _empty_blocks(chosen[order], offset[order], _rotation(gram))
         lengths = np.zeros(blocks.item.size, np.float32)
 
-        def fill(part: slice) -> None:
-            rows = slice(part.start * BLOCK, min(part.stop * BLOCK, chosen.size))
-            fill_blocks(factors, chosen[order][rows], _block_slice(blocks, part), lengths[rows])
+        def fill(some: slice) -> None:
+            rows = slice(some.start * BLOCK, min(some.stop * BLOCK, chosen.size))
+            fill_blocks(factors, chosen[order][rows], _block_slice(blocks, some), lengths[rows])
 
         map_slices(fill, len(blocks.peaks), 64, n_threads)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
@@ -163,9 +163,9 @@ def _convert_batches(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Dou
 def _norms_and_gram(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
     """Squared norms of the items, and the sum of the outer products of the finite ones."""
     squares, gram = np.empty(chosen.size), np.zeros((factors.shape[1], factors.shape[1]))
-    for rows, part in _convert_batches(factors, chosen):
-        squares[rows] = np.einsum("if,if->i", part, part)
-        finite = part[np.isfinite(squares[rows])]
+    for rows, batch in _convert_batches(factors, chosen):
+        squares[rows] = np.einsum("if,if->i", batch, batch)
+        finite = batch[np.isfinite(squares[rows])]
         gram += finite.T @ finite
     return squares, gram
 
@@ -206,20 +206,20 @@ def _aligned(n: int) -> Floats:
     return room[start : start + n]
 
 
-def _block_slice(blocks: ItemBlocks, part: slice) -> ItemBlocks:
+def _block_slice(blocks: ItemBlocks, some: slice) -> ItemBlocks:
     """Consecutive blocks, as views."""
     n_dims, n_stages = blocks.rotation.shape[1], blocks.stages.size
 
     def flat(share: int) -> slice:
-        return slice(part.start * share * BLOCK, part.stop * share * BLOCK)
+        return slice(some.start * share * BLOCK, some.stop * share * BLOCK)
 
     return blocks._replace(
         coordinates=blocks.coordinates[flat(n_dims)],
         residuals=blocks.residuals[flat(n_stages)],
         bias=blocks.bias[flat(1)],
         item=blocks.item[flat(1)],
-        peaks=blocks.peaks[part],
-        ahead=blocks.ahead[part],
+        peaks=blocks.peaks[some],
+        ahead=blocks.ahead[some],
     )
 
 
@@ -268,13 +268,13 @@ def concat_hits(parts: Sequence[Hits]) -> Hits:
     """The hits of consecutive users, joined."""
     if len(parts) == 1:
         return parts[0]
-    lengths = [np.diff(part.indptr) for part in parts]
-    skipped = [part.skipped for part in parts if part.skipped is not None]
+    lengths = [np.diff(hits.indptr) for hits in parts]
+    skipped = [hits.skipped for hits in parts if hits.skipped is not None]
     return Hits(
         np.concatenate([[0], *lengths]).cumsum().astype(np.int64),
-        np.concatenate([np.empty(0, np.int32), *(part.items for part in parts)]),
-        np.concatenate([np.empty(0, np.float32), *(part.scores for part in parts)]),
-        np.concatenate([np.empty(0, np.bool_), *(part.truncated for part in parts)]),
+        np.concatenate([np.empty(0, np.int32), *(hits.items for hits in parts)]),
+        np.concatenate([np.empty(0, np.float32), *(hits.scores for hits in parts)]),
+        np.concatenate([np.empty(0, np.bool_), *(hits.truncated for hits in parts)]),
         np.concatenate(skipped) if skipped else None,
     )
 
@@ -295,8 +295,8 @@ def search_index(
     def search(rows: slice) -> Hits:
         query = Query(vectors[rows], floors[rows], *excluded.part(rows))
 
-        def run(keys: State, found: Longs) -> None:
-            retrieve_from_factors(index.items, index.blocks, query, index.slack, keys, found)
+        def run(keys: State, counts: Longs) -> None:
+            retrieve_from_factors(index.items, index.blocks, query, index.slack, keys, counts)
 
         return _collect(run, rows.stop - rows.start, limit, index.n_items)
 
@@ -317,26 +317,26 @@ def search_product(
     slack = relative_slack(vectors.shape[1])
 
     def search(rows: slice) -> Hits:
-        own = vectors[rows]
-        query = Query(own, floors[rows], *excluded.part(rows))
+        batch = vectors[rows]
+        query = Query(batch, floors[rows], *excluded.part(rows))
         with np.errstate(all="ignore"):  # infinite and NaN factors are allowed
-            largest = (np.linalg.norm(own.astype(np.float64), axis=1) * norm + shift) * ROUND_UP
+            largest = (np.linalg.norm(batch.astype(np.float64), axis=1) * norm + shift) * ROUND_UP
             most = largest.astype(np.float32)
 
-        def run(keys: State, found: Longs) -> None:
+        def run(keys: State, counts: Longs) -> None:
             products: Floats = np.empty((0, 0), np.float32)
             offsets: Floats = products
             for start in range(0, index.n_items, COLUMNS):
-                part = index.chosen[start : start + COLUMNS]
-                width = -(-part.size // BLOCK) * BLOCK  # the kernel reads whole blocks
+                items = index.chosen[start : start + COLUMNS]
+                width = -(-items.size // BLOCK) * BLOCK  # the kernel reads whole blocks
                 if products.shape[1] != width:
-                    products, offsets = np.zeros((len(own), width), np.float32), np.zeros(width, np.float32)
-                of_part = factors[start : start + part.size] if index.has_all else factors[part]
+                    products, offsets = np.zeros((len(batch), width), np.float32), np.zeros(width, np.float32)
+                of_part = factors[start : start + items.size] if index.has_all else factors[items]
                 with np.errstate(all="ignore"):
-                    np.matmul(own, of_part.T, out=products[:, : part.size])
+                    np.matmul(batch, of_part.T, out=products[:, : items.size])
                 if bias.size:
-                    offsets[: part.size] = bias[part]
-                select_from_product(products, offsets, part, index.items, query, most, slack, keys, found)
+                    offsets[: items.size] = bias[items]
+                select_from_product(products, offsets, items, index.items, query, most, slack, keys, counts)
 
         return _collect(run, rows.stop - rows.start, limit, index.n_items)
 
@@ -392,18 +392,18 @@ def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | Non
     # one more than the limit, to know whether the limit removes hits
     width = min(CAPACITY if limit is None else limit + 1, most)
     while True:
-        keys, found = np.empty((n_users, width), np.uint64), np.zeros(n_users, np.int64)
-        run(keys, found)
-        if limit is not None or not (found > width).any():
+        keys, counts = np.empty((n_users, width), np.uint64), np.zeros(n_users, np.int64)
+        run(keys, counts)
+        if limit is not None or not (counts > width).any():
             break
         width = min(width * 8, most)
-    np.minimum(found, width, out=found)
-    wanted = found if limit is None else np.minimum(found, limit)
+    np.minimum(counts, width, out=counts)
+    wanted = counts if limit is None else np.minimum(counts, limit)
     indptr = np.zeros(n_users + 1, np.int64)
     np.cumsum(wanted, out=indptr[1:])
     items, scores = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    unpack_keys(keys, found, indptr, items, scores)
-    return Hits(indptr, items, scores, found > wanted)
+    unpack_keys(keys, counts, indptr, items, scores)
+    return Hits(indptr, items, scores, counts > wanted)
 
 
 POSTINGS_SLICE = 64  # users per task of a thread
@@ -443,8 +443,8 @@ class SparseItems:
             entries = np.empty(n, np.int32), np.empty(n, np.float32)
             index = Postings(indptr, *entries, np.zeros(n_features, np.float32))
             fill_postings(self.rows, index, indptr[:-1].copy())
-            for part in index:
-                part.flags.writeable = False
+            for piece in index:
+                piece.flags.writeable = False
             self.shared["index"] = index
         return self.shared["index"]
 
@@ -480,11 +480,11 @@ class SparseScores(NamedTuple):
 def dense_scores(scores: SparseScores, items: Ints) -> Floats:
     """(n_users, n_items) scores of these items; -inf where nothing is shared."""
     queries = scores.queries
-    found = np.empty((queries.indptr.size - 1, items.size), np.float32)
+    matrix = np.empty((queries.indptr.size - 1, items.size), np.float32)
     scratch = np.zeros(scores.items.n_features, np.float32)
-    score_grid_rows(queries, scores.items.rows, read_only(items), scratch, found)
-    found[found == 0] = -np.inf
-    return found
+    score_grid_rows(queries, scores.items.rows, read_only(items), scratch, matrix)
+    matrix[matrix == 0] = -np.inf
+    return matrix
 
 
 def search_sparse(
@@ -492,30 +492,30 @@ def search_sparse(
     shared: Ints | None,  # (n,) the candidates of all users; None: all items
     floors: Floats,  # (n_users,) only scores strictly above count
     excluded: ItemSets,
-    own: ItemSets | None,
+    per_user: ItemSets | None,
     limit: int | None,
     n_threads: int,
 ) -> Hits:
     """The best `limit` items of each user above the floor, from own or shared candidates or all items."""
     items, n_users = scores.items, floors.size
-    if own is not None:
+    if per_user is not None:
 
         def search_own(rows: slice) -> Hits:
-            mine = own.part(rows)
-            found = np.empty(mine.items.size, np.float32)
+            mine = per_user.part(rows)
+            values = np.empty(mine.items.size, np.float32)
             scratch = np.zeros(items.n_features, np.float32)
-            score_rows(scores.part(rows), items.rows, mine.indptr, mine.items, scratch, found)
-            found[found == 0] = -np.inf
-            return select_ragged(mine, found, floors[rows], excluded.part(rows), limit)
+            score_rows(scores.part(rows), items.rows, mine.indptr, mine.items, scratch, values)
+            values[values == 0] = -np.inf
+            return select_ragged(mine, values, floors[rows], excluded.part(rows), limit)
 
         return concat_hits(map_slices(search_own, n_users, POSTINGS_SLICE, n_threads))
     if shared is not None or limit is None:
         columns = np.arange(items.n_items, dtype=np.int32) if shared is None else shared
 
         def search_shared(rows: slice) -> Hits:
-            part = SparseScores(scores.part(rows), items)
+            some = SparseScores(scores.part(rows), items)
             return select_dense(
-                dense_scores(part, columns), columns, floors[rows], excluded.part(rows), limit
+                dense_scores(some, columns), columns, floors[rows], excluded.part(rows), limit
             )
 
         return concat_hits(
@@ -584,13 +584,13 @@ class Retriever:
     def _search_deeper(self, hits: Hits, query: "GroupQuery", limit: int | None, depth: int) -> Hits:
         """The hits within the limits of groups; more candidates for users of whom too many were skipped."""
         assert self.limits is not None
-        within, (scores, floors, excluded, own) = hits.within(self.limits, limit), query
+        within, (scores, floors, excluded, per_user) = hits.within(self.limits, limit), query
         short = np.flatnonzero(hits.truncated & (np.diff(within.indptr) < (limit or 0)))
         if short.size == 0:
             return within
         parts, depth = [within], depth * GROUP_DEPTH
         for users in np.array_split(short, -(-short.size * min(depth, self.n_items) // CELLS)):
-            sets = None if own is None else own.take(users)
+            sets = None if per_user is None else per_user.take(users)
             more = (scores.take(users), floors[users], excluded.take(users), sets)
             parts.append(self._search_deeper(self._search(*more, depth), more, limit, depth))
         order = np.arange(floors.size)
@@ -598,16 +598,25 @@ class Retriever:
         return concat_hits(parts).take(order)
 
     def _search(
-        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+        self,
+        scores: "Scores",
+        floors: Floats,
+        excluded: ItemSets,
+        per_user: ItemSets | None,
+        limit: int | None,
     ) -> Hits:
         """The best `limit` items without regard to groups."""
         if scores.sparse is not None:
-            return search_sparse(scores.sparse, self.shared, floors, excluded, own, limit, self.n_threads)
+            return search_sparse(
+                scores.sparse, self.shared, floors, excluded, per_user, limit, self.n_threads
+            )
         if scores.factors is None:
-            return self._select(scores, floors, excluded, own, limit)
+            return self._select(scores, floors, excluded, per_user, limit)
         vectors, item_factors, bias, _ = scores.factors
-        if own is not None:
-            return score_candidates(vectors, item_factors, bias, own, floors, excluded, limit, self.n_threads)
+        if per_user is not None:
+            return score_candidates(
+                vectors, item_factors, bias, per_user, floors, excluded, limit, self.n_threads
+            )
         index = self._find_index(scores.factors)
         return search_index(index, vectors, floors, excluded, limit, self.n_threads)
 
@@ -629,7 +638,12 @@ class Retriever:
         return self.index
 
     def _select(
-        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+        self,
+        scores: "Scores",
+        floors: Floats,
+        excluded: ItemSets,
+        per_user: ItemSets | None,
+        limit: int | None,
     ) -> Hits:
         """Select from scores that are already computed."""
         values = np.asarray(scores.values, np.float32)
@@ -640,9 +654,9 @@ class Retriever:
                 f"score() must return one row per user and one column per item, "
                 f"{(floors.size, self.n_items)}, got {values.shape}."
             )
-        if own is not None:
-            owner = np.repeat(np.arange(floors.size), np.diff(own.indptr))
-            return select_ragged(own, values[owner, own.items], floors, excluded, limit)
+        if per_user is not None:
+            owner = np.repeat(np.arange(floors.size), np.diff(per_user.indptr))
+            return select_ragged(per_user, values[owner, per_user.items], floors, excluded, limit)
         rows = values if self.shared is None else values[:, self.shared]
         return select_dense(rows, self._columns(), floors, excluded, limit)
 
