@@ -10,7 +10,7 @@ CHECKS = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $
 FUZZ ?= 50
 FUZZ_SECONDS ?= 3600
 
-.PHONY: demo test fuzz check fix bench packaging mutants docs
+.PHONY: demo test fuzz check fix bench rankers packaging mutants docs
 
 demo: $(DEMO)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
@@ -40,6 +40,11 @@ fix: $(READY)  ## apply automatic fixes
 bench: $(READY)  ## compare with other libraries in one run and print the ratios
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	@for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+RANKERS := torch lenskit rectools replay-rec cornac lightfm-next pandas pyarrow
+rankers: $(READY)  ## run the examples of docs/rankers.md whose packages are large; downloads gigabytes
+	@$(BIN)/python -m venv .venv/rankers && .venv/rankers/bin/python -m pip install -q $(RANKERS)
+	@.venv/rankers/bin/python -m pip install -q . && .venv/rankers/bin/python .ci/rankers.py
 
 packaging: $(READY)  ## run the steps of the Dockerfile and of the compose file in an empty environment; minutes
 	SHORTLIST_PACKAGING=1 $(BIN)/pytest -q tests/serve/test_packaging.py

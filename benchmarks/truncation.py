@@ -79,7 +79,8 @@ def by_default(data: Rankings) -> Method:
 
     def cut(train: np.ndarray, test: np.ndarray) -> np.ndarray:
         cutoffs = default_cutoffs(data.f1.shape[1], probabilities=False, history=False)
-        choice = choose_cutoff(data.lists.take(np.sort(train)), data.truth, None, cutoffs, n_folds=5)
+        lists = data.lists.take(np.sort(train))
+        choice = choose_cutoff(lists, data.truth, None, cutoffs, n_folds=5, default="fixed N")
         return data.evaluate(choice.cutoff.apply(data.lists.take(test)))
 
     return cut
@@ -115,7 +116,7 @@ class CutTransformer:
     best on a sixth of the training lists is kept.
     """
 
-    def __init__(self, n_positions: int, width: int = 16, seed: int = 0) -> None:
+    def __init__(self, n_positions: int, width: int = 8, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         shapes = {
             "score": (2, width),
@@ -159,7 +160,9 @@ class CutTransformer:
         g["score"], g["position"] = np.einsum("nlf,nld->fd", x, d_h), d_h.sum(axis=0)
         return -float(value.mean()), g
 
-    def fit(self, x: np.ndarray, f1: np.ndarray, epochs: int = 40, lr: float = 0.01, batch: int = 32) -> None:
+    def fit(
+        self, x: np.ndarray, f1: np.ndarray, epochs: int = 30, lr: float = 0.003, batch: int = 32
+    ) -> None:
         """Adam with a small L2 penalty."""
         rng = np.random.default_rng(0)
         held = np.arange(len(x)) % 6 == 0

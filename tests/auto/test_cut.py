@@ -12,6 +12,12 @@ from shortlist.errors import ConfigError, DataError, UnknownIdError
 from ..cutoff.test_regression import world
 
 
+FEW = {
+    "fixed N": FixedN(n_candidates=30),
+    "shape": UtilityRegression(n_candidates=30),
+}  # faster than the default
+
+
 def tables(**options):
     """(candidates, truth) with text ids, as they come from a search engine."""
     scores, truth = world(**options)
@@ -54,7 +60,7 @@ def test_users_are_tested_by_cutoffs_that_did_not_see_them(monkeypatch):
         return choose(lists, *given, **options)
 
     monkeypatch.setattr(module, "choose_cutoff", spy)
-    sl.cut(candidates, truth)
+    sl.cut(candidates, truth, cutoffs=FEW)
     everyone, *folds = seen
     assert len(everyone) == 60
     held = [everyone - fold for fold in folds]
@@ -74,7 +80,7 @@ def test_noise_keeps_the_fixed_n_or_loses_little():
 def test_order_of_rows_changes_nothing():
     candidates, truth = tables(n_lists=60)
     shuffled = candidates.sample(fraction=1.0, shuffle=True, seed=3)
-    one, other = sl.cut(candidates, truth), sl.cut(shuffled, truth)
+    one, other = (sl.cut(table, truth, cutoffs=FEW) for table in (candidates, shuffled))
     assert one.name == other.name
     assert one.gain == other.gain
     assert (one.cutoff.weights_ == other.cutoff.weights_).all()
@@ -93,7 +99,7 @@ def test_probabilities_are_checked_by_a_table():
 
 def test_saved_cutoff_gives_the_same_lists(tmp_path):
     candidates, truth = tables(n_lists=60)
-    result = sl.cut(candidates, truth, new=candidates)
+    result = sl.cut(candidates, truth, new=candidates, cutoffs=FEW)
     loaded = Cutoff.load(result.save(tmp_path / "cut.shortlist"))
     again = loaded.apply(candidates)
     assert again.to_frame().equals(result.lists.to_frame())
@@ -101,15 +107,15 @@ def test_saved_cutoff_gives_the_same_lists(tmp_path):
 
 def test_arrays_and_functions_take_the_ids_of_the_truth():
     scores, truth = world(n_lists=60)
-    from_array = sl.cut(scores, truth, new=scores)
-    from_function = sl.cut(lambda users: scores[users], truth, new=lambda users: scores[users])
+    from_array = sl.cut(scores, truth, new=scores, cutoffs=FEW)
+    from_function = sl.cut(lambda users: scores[users], truth, new=lambda users: scores[users], cutoffs=FEW)
     assert from_array.lists.to_frame().equals(from_function.lists.to_frame())
 
 
 def test_many_users_are_sampled(monkeypatch):
     monkeypatch.setattr(module, "MAX_USERS", 40)
     candidates, truth = tables(n_lists=60)
-    result = sl.cut(candidates, truth)
+    result = sl.cut(candidates, truth, cutoffs=FEW)
     assert any("40 of 60 users" in note for note in result.notes)
     assert result.report.n_users == 40
 

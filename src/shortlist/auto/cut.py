@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.auto.cutoff_choice import check_metric, choose_cutoff, default_cutoffs
+from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
 from shortlist.core.metrics import Metric
 from shortlist.core.params import check_whole
 from shortlist.cutoff.base import Cutoff, is_table, top_candidates
@@ -22,7 +22,7 @@ from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_
 from shortlist.types import Ints, Longs
 
 N_FOLDS = 5
-FEW_USERS = 2_000  # up to here the choice itself uses five folds, else two
+FEW_USERS = 2_000  # up to here, and without a history, the choice itself uses five folds, else two
 MIN_USERS = 20
 MAX_USERS = 20_000  # that cross-validation uses; the selected cutoff is fitted on all
 MAX_CANDIDATES = 300  # per user, unless the caller says otherwise
@@ -151,9 +151,9 @@ def cut(
 ) -> CutResult:
     """Choose where ranked lists end, for the candidates of any ranker or search engine.
 
-    Several cutoffs are compared on users they were not fitted on. The fixed N is kept if no other one is
-    better. The gain is then measured by five-fold cross-validation over users: in every fold the whole choice
-    is repeated without the users of the fold.
+    Several cutoffs are compared on users they were not fitted on. The fixed N is kept unless another one is
+    better by more than one standard error. The gain is then measured by five-fold cross-validation over
+    users: in every fold the whole choice is repeated without the users of the fold.
 
     Parameters
     ----------
@@ -216,11 +216,15 @@ def cut(
     )
     if len(sampled) < labeled.size:
         notes += (f"{len(sampled):,} of {labeled.size:,} users were used to choose and to test the cutoff",)
-    choice = choose_cutoff(sampled, truth, history, cutoffs, metric=metric, n_folds=_count_folds(sampled))
+    choice = _choose(sampled, truth, history, cutoffs, metric)
     fitted = choice.cutoff
     if len(sampled) < labeled.size:
         fitted = cutoffs[choice.name].clone().fit(lists, truth, history=history)
-    tested, fixed, sampled = _cross_validate(sampled, truth, history, cutoffs, metric)
+    tested, fixed, sampled, reordered = _cross_validate(sampled, truth, history, cutoffs, metric)
+    if reordered:
+        notes += (
+            "lists are in the order of their probabilities, not of the scores; this is part of the gain",
+        )
     ended = None
     if new is not None:
         later = history if new_history is None else read_outcomes(new_history)
@@ -257,8 +261,17 @@ def _count_candidates(lists: RankedLists, n_candidates: int | None) -> tuple[int
     return MAX_CANDIDATES, (f"the first {MAX_CANDIDATES} of up to {longest:,} candidates are considered",)
 
 
-def _count_folds(lists: RankedLists) -> int:
-    return N_FOLDS if len(lists) <= FEW_USERS else 2
+def _choose(
+    lists: RankedLists,
+    truth: Interactions,
+    history: Interactions | None,
+    cutoffs: Mapping[str, Cutoff],
+    metric: str,
+) -> CutoffChoice:
+    """The best cutoff if it beats the fixed N by more than one standard error, else the fixed N."""
+    n_folds = N_FOLDS if len(lists) <= FEW_USERS and history is None else 2
+    default = FIXED if FIXED in cutoffs else None
+    return choose_cutoff(lists, truth, history, cutoffs, metric=metric, n_folds=n_folds, default=default)
 
 
 def _find_labeled(lists: RankedLists, truth: Interactions) -> Ints:
@@ -283,8 +296,11 @@ def _cross_validate(
     history: Interactions | None,
     cutoffs: Mapping[str, Cutoff],
     metric: str,
-) -> tuple[RankedLists, RankedLists, RankedLists]:
-    """The lists ended by a cutoff chosen on other users, by the best fixed N of others, and not ended."""
+) -> tuple[RankedLists, RankedLists, RankedLists, bool]:
+    """The lists ended by a cutoff chosen on other users, by the best fixed N of others, and not ended.
+
+    Also whether a cutoff reordered a list.
+    """
     n = max(cutoff.candidates_needed() for cutoff in cutoffs.values())
     lists = top_candidates(lists, n_candidates=n)
     fold = np.arange(len(lists)) % N_FOLDS
@@ -294,8 +310,7 @@ def _cross_validate(
     for f in range(N_FOLDS):
         held, others = np.flatnonzero(fold == f), lists.take(np.flatnonzero(fold != f))
         rows, given = np.flatnonzero(np.repeat(fold == f, np.diff(lists.indptr))), lists.take(held)
-        folds = _count_folds(others)
-        cutoff = choose_cutoff(others, truth, history, cutoffs, metric=metric, n_folds=folds).cutoff
+        cutoff = _choose(others, truth, history, cutoffs, metric).cutoff
         ended = cutoff.apply(given, history=history)
         lengths[held] = ended.lengths
         reason[held] = 0 if ended.reason is None else ended.reason
@@ -307,7 +322,12 @@ def _cross_validate(
             probabilities[rows[by_item]] = ranked.probabilities[as_ranked]
     if not np.isnan(probabilities).all():
         lists = replace(lists, probabilities=probabilities)
-    return lists.reorder(order).head(lengths, reason), lists.head(fixed), lists
+    return (
+        lists.reorder(order).head(lengths, reason),
+        lists.head(fixed),
+        lists,
+        bool((np.diff(order) < 0).any()),
+    )
 
 
 def _sort_by_item(lists: RankedLists) -> Longs:

@@ -160,6 +160,7 @@ def choose_cutoff(
     cost: float | None = None,
     users: Iterable[Any] | None = None,
     n_folds: int = 2,
+    default: str | None = None,
 ) -> CutoffChoice:
     """Select a cutoff for ranked lists on validation data.
 
@@ -186,6 +187,9 @@ def choose_cutoff(
         Ids of users who count even if they have no truth, such as all users who would get a message.
     n_folds
         Number of folds of users. More folds are slower and choose better if there are few users.
+    default
+        Name of the cutoff that is kept unless another one is clearly better; by default the first one that is
+        not a fixed N.
 
     Returns
     -------
@@ -243,7 +247,9 @@ def choose_cutoff(
         cutoffs, lists, truth, history, metric, min(n_folds, len(lists)), users=users, money=money
     )
     scores = {name: float(values.mean()) for name, values in by_user.items()}
-    names = sorted(by_user, key=lambda name: name == FIXED)  # the default is the first that is not a fixed N
+    if default is not None and default not in by_user:
+        raise ConfigError(f"default must be the name of a cutoff, got {default!r:.60}; use one of the keys.")
+    names = sorted(by_user, key=lambda name: (name != default, name == FIXED))
     name = names[choose_by_standard_error([by_user[name] for name in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
@@ -254,7 +260,8 @@ def choose_cutoff(
 def explain_choice(name: str, scores: Mapping[str, float], default: str, metric: str = "f1") -> str:
     """Say why a cutoff was selected, also where another one has a higher score."""
     if name == FIXED:
-        return "no other cutoff beats the best fixed N on users it was not fitted on"
+        clearly = " by more than one standard error" if max(scores.values()) > scores[FIXED] else ""
+        return f"no other cutoff beats the best fixed N{clearly} on users it was not fitted on"
     reason = "the only cutoff that was tried" if len(scores) == 1 else "best on users it was not fitted on"
     fixed = scores.get(FIXED)
     if fixed is not None:

@@ -20,7 +20,7 @@ from shortlist.core.checks import check_ids
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, load_plugins, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
-from shortlist.data.candidates import read_candidates
+from shortlist.data.candidates import read_candidates, read_outcomes
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
 from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities
@@ -503,8 +503,8 @@ class Cutoff(SavedEstimator):
             SciPy matrix (users × items; stored entries are the candidates), or a function that maps an array
             of user indices to rows of scores. Scores without ids use the ids of `history`, else of `truth`.
         truth
-            Interactions that happened after the scores were computed: `Interactions` or a table with the
-            conventional column names. Users and items are matched by id.
+            Interactions that happened after the scores were computed: `Interactions`, a table with the
+            conventional column names, or judgments as `sl.cut` takes them. Users and items are matched by id.
         history
             Interactions known when the scores were computed. Cutoffs that use probabilities or basket sizes
             learn from it, and then need a history in `lengths` and `apply` too.
@@ -535,7 +535,7 @@ class Cutoff(SavedEstimator):
         >>> sl.cutoff.FixedN().fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth).N_
         1
         """
-        truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
+        truth, history = read_outcomes(truth), None if history is None else Interactions.of(history)
         if shown is not None:
             self._check_learns_from_shown()
             users = shown.users.values if users is None else users
