@@ -16,7 +16,7 @@ REPLACED = (  # the words that docs/glossary.md replaced, without those that are
     r"decider\w*|foretell\w*|foretold|foresee\w*|rehears\w*|wish|wishes|wished|desks?|barred|shelf|shelves|tastes?|"
     r"(?<!method of )moments?|habits?|sway|surge|heat|judge|judges|judged|judging|judgement|courts?|leash|"
     r"unhurried|taught|told|asked|nobody|whoever|strangers?|newcomers?|mend|mended|quotas?|heads\(|"
-    r"fault of ours|worked off|neighbours?|neighbourhoods?|outside ?scores|chosen_|past_|finder"
+    r"fault of ours|worked off|(?<!nearest_)neighbours?|neighbourhoods?|outside ?scores|chosen_|past_|finder"
 )
 CLASSES = "Ids|Linear|Value|Wishes|Shop|Pairs|Bench|Marks|Brief|Units|Goal|Meter|Chosen|Choice|Parts"
 OLD_WORD = re.compile(rf"(?<![A-Za-z])(?:{REPLACED})(?![A-Za-z])", re.IGNORECASE)

@@ -11,7 +11,6 @@ from shortlist.errors import ConfigError, DataError, UnknownIdError
 
 from ..cutoff.test_regression import world
 
-
 FEW = {
     "fixed N": FixedN(n_candidates=30),
     "shape": UtilityRegression(n_candidates=30),

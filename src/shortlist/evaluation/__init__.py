@@ -4,6 +4,7 @@ from shortlist.core.metrics import METRICS
 from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_metrics
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
 from shortlist.evaluation.comparison import Comparison
+from shortlist.evaluation.diversity import measure_diversity
 from shortlist.evaluation.evaluate import WeightedReport, compare, evaluate
 from shortlist.evaluation.exposure import ExposureReport
 from shortlist.evaluation.report import Report, TimedReport
@@ -25,6 +26,7 @@ __all__ = [
     "gap_recovered",
     "holm",
     "match_baselines",
+    "measure_diversity",
     "oracle",
     "paired_test",
     "risk_coverage",
