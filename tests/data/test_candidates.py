@@ -121,8 +121,9 @@ def test_judgments_of_zero_are_not_relevant(tmp_path):
 def test_interactions_are_read_as_by_the_readers(tmp_path):
     path = tmp_path / "next.csv"
     path.write_text("customer,sku,quantity\nann,tea,2\nbob,jam,-1\n")
-    with pytest.warns(UserWarning, match="negative"):
-        truth = read_outcomes(path)
+    truth = read_outcomes(path)
+    assert truth.source is not None
+    assert "negative weight" in truth.source.notes[0]
     assert truth.to_frame().select("user_id", "item_id").rows() == [("ann", "tea")]
 
 

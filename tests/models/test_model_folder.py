@@ -64,8 +64,10 @@ def table(**columns):
 def test_ranges_hold_the_rows_of_one_machine(columns, tmp_path, monkeypatch):
     monkeypatch.setattr(user_ranges, "RANGE_ROWS", 500)
     paths = write_files(tmp_path / "files", table(**columns))
-    whole = sl.read_interactions(tmp_path / "files")
-    found = divide_files(paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files")
+    whole = sl.read_interactions(tmp_path / "files", negative_weights="drop")
+    found = divide_files(
+        paths, ReadOptions(ANY, negative_weights="drop"), tmp_path / "rows", ThreadEngine(), "files"
+    )
     assert found.range_starts.size > 4
     assert (found.n_users, found.n_items, found.totals.n_rows) == (whole.n_users, whole.n_items, whole.n_rows)
     assert found.set_starts.tolist() == whole.item_sets[0].tolist()

@@ -392,12 +392,13 @@ class Table:
         times = [name for name in self.unused if looks_like_time(preview[name])]
         if times:
             listed = " and ".join(map(repr, times[:3]))
+            flag = times[0] if times[0].isidentifier() else f'"{times[0]}"'
             looks = f"column {listed} looks like a time and is"
             if len(times) > 1:
                 looks = f"columns {listed} look like times and are"
             self.doubt(
                 f"{looks} not used; if it is when the user interacted, pass timestamp={times[0]!r} "
-                f'(--timestamp "{times[0]}"), otherwise timestamp="".'
+                f'(--timestamp {flag}), otherwise timestamp="".'
             )
 
     def _find_kinds(self, frame: Any) -> None:

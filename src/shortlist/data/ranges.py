@@ -121,8 +121,8 @@ def open_parquet(options: ReadOptions, path: Path) -> Table:
 
 
 def _drops(options: ReadOptions, weight: Floats) -> bool:
-    """Whether rows are dropped because of their weight."""
-    return options.negative_weights == "drop" and bool((weight < 0).any())
+    """Whether rows are dropped because of their weight; the purchase of a return may be in another file."""
+    return options.negative_weights != "keep" and bool((weight < 0).any())
 
 
 def split_file(plan: RangePlan, task: tuple[int, Path]) -> None:
