@@ -259,7 +259,10 @@ BAD = {
     "unobserved": [-1, float("nan"), "all"],
     "reg_power": [-1],
     "low_pass": [-1, "wide"],
-    "memory_gb": [-1, float("inf")],
+    "max_memory": [-1, float("inf")],
+    "sharpen": [-0.1, float("nan")],
+    "user_power": [-0.1, float("inf")],
+    "item_power": [-0.1, float("inf")],
     "weighting": ["squared", None, np.array(["log"])],
     "weight_cap": [0, -1, float("nan"), "much"],
 }
