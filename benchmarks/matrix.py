@@ -1,4 +1,4 @@
-"""Models for a plain matrix of users and items: quality and processor seconds, ours and implicit's.
+"""Models for a plain matrix of users and items: quality and processor seconds, ours, implicit's and cornac's.
 
     export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
     python benchmarks/matrix.py FOLDER                          # all three datasets, five seeds
@@ -6,13 +6,14 @@
 
 FOLDER holds lastfm/interactions.parquet and citeulike-t/interactions.parquet, each with users in the first
 column and items in the second; MovieLens-1M comes from `load_dataset`, and its times are dropped. A fifth of
-the items of every user is drawn at random for the test. Every model is tried with as many settings on a part
+the items of every user is drawn at random for the test. Every model is tried with three settings on a part
 of the rest, drawn in the same way; the one with the best NDCG@20 is fitted again on all of the rest. The best
 fixed N and the cutoff of the dynamic lists are chosen on that part, too. Everything runs on one thread;
-the seconds are those of the last fit, without compilation. EASE is left out above 6,000 items.
+the seconds are those of the last fit, without compilation. Of cornac, BPR is run, and EASE, which needs a
+dense matrix, up to 6,000 items.
 
-`speed` compares 128 factors at equal quality: the processor seconds of implicit's ALS with its best settings,
-and of ours with the fewest epochs that reach its NDCG@20 on the part that chooses.
+`speed` compares ALS with 128 factors at equal quality: both models with their best settings, and the fewest
+iterations of each that reach 99.5% of the lower of their best NDCG@20 on the part that chooses.
 """
 
 import argparse
@@ -23,6 +24,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from cornac.data import Dataset
+from cornac.models import BPR
+from cornac.models import EASE as CornacEASE  # noqa: N811
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
 from machine import describe, save_results
@@ -38,7 +42,8 @@ from shortlist.models.base import Recommender
 
 DATASETS = ("ml-1m", "lastfm", "citeulike-t")
 N, N_CANDIDATES, EASE_ITEMS, FACTORS = 20, 50, 6_000, 128
-EPOCHS = (2, 3, 4, 6, 8, 12, 16)
+EPOCHS = (1, 2, 3, 4, 6, 8, 12, 16)
+EQUAL = 0.995  # share of the lower of two best NDCG that counts as equal quality
 SHARED: dict[str, Any] = {"n_threads": 1}
 SGD = {"n_factors": FACTORS, **SHARED}
 
@@ -65,40 +70,65 @@ def theirs(cls: Any, **params: Any) -> Fit:
     return fit
 
 
+def cornac(cls: Any, **params: Any) -> Fit:
+    """How to fit one of cornac's models."""
+
+    def fit(train: Interactions, valid: Interactions | None) -> Recommender:
+        matrix = train.to_csr().tocoo()
+        names = ({number: number for number in range(size)} for size in matrix.shape)
+        rows = matrix.row, matrix.col, np.ones(matrix.nnz, np.float32)
+        model = cls(seed=1, **params).fit(Dataset(*matrix.shape, *names, rows, seed=1))
+        if cls is BPR:
+            users = np.hstack([model.u_factors, np.ones((matrix.shape[0], 1), np.float32)])
+            pair = users, np.hstack([model.i_factors, model.i_biases[:, None]])
+            return sl.PrecomputedScores(scores=pair).fit(train)
+        return sl.PrecomputedScores(scores=np.asarray(train.to_csr() @ model.B, np.float32)).fit(train)
+
+    return fit
+
+
 def candidates(n_items: int) -> dict[str, list[tuple[dict[str, Any], Any]]]:
-    """(settings, class) of every model, four of each."""
-    als = [(0.1, 0.01), (0.1, 0.003), (0.03, 0.01), (0.3, 0.01)]
-    found: dict[str, list[tuple[dict[str, Any], Any]]] = {
-        "ALS": [({"n_factors": FACTORS, "unobserved": a, "reg": r, **SHARED}, sl.ALS) for a, r in als],
-        "GFCF": [
-            ({"n_factors": k, "low_pass": w, **SHARED}, sl.GFCF)
-            for k, w in ((256, 0.3), (256, 1.0), (128, 0.3), (64, 0.3))
+    """(settings, class) of every model, three of each."""
+    fits = n_items <= EASE_ITEMS
+    cornac_ease = [({"lamb": reg, "posB": False}, CornacEASE) for reg in (300.0, 1000.0)]
+    return {
+        "ALS": [
+            ({"n_factors": FACTORS, "unobserved": a, "reg": r, **SHARED}, sl.ALS)
+            for a, r in ((0.03, 0.01), (0.1, 0.01), (0.1, 0.003))
         ],
-        "EASE": [({"reg": reg}, sl.EASE) for reg in (50.0, 150.0, 500.0, 1500.0)],
+        "GFCF": [
+            (changed | SHARED, sl.GFCF)
+            for changed in ({}, {"low_pass": 0.1, "sharpen": 0.8}, {"n_factors": 512, "low_pass": 0.1})
+        ],
+        "EASE": [
+            ({"reg": reg, **SHARED}, sl.EASE)
+            for reg in ((300.0, 1000.0, 2000.0) if fits else (20.0, 100.0, 300.0))
+        ],
         "BPRMF": [
             ({"negative_draws": draws, "reg": reg, **SGD}, sl.BPRMF)
-            for draws, reg in ((1, 0.01), (5, 0.01), (20, 0.01), (20, 0.003))
+            for draws, reg in ((20, 0.01), (10, 0.01), (20, 0.003))
         ],
         "LogMF": [
-            ({"negatives": n, "reg": reg, **SGD}, sl.LogMF)
-            for n, reg in ((4, 0.01), (10, 0.01), (10, 0.003), (10, 0.03))
+            ({"negatives": n, "reg": reg, **SGD}, sl.LogMF) for n, reg in ((10, 0.01), (10, 0.003), (4, 0.01))
         ],
         "DKBPRMF": [
             ({"lr": lr, "reg": reg, **SGD}, sl.DKBPRMF)
-            for lr, reg in ((0.05, 0.01), (0.1, 0.01), (0.05, 0.003), (0.05, 0.03))
+            for lr, reg in ((0.05, 0.01), (0.1, 0.01), (0.05, 0.03))
         ],
         "implicit ALS": [
             ({"alpha": alpha, "regularization": reg}, AlternatingLeastSquares)
-            for alpha, reg in ((1.0, 5.0), (5.0, 5.0), (3.0, 30.0), (10.0, 30.0))
+            for alpha, reg in ((1.0, 5.0), (5.0, 5.0), (10.0, 30.0))
         ],
         "implicit BPR": [
             ({"learning_rate": lr, "regularization": reg}, BayesianPersonalizedRanking)
-            for lr, reg in ((0.01, 0.01), (0.05, 0.01), (0.05, 0.003), (0.1, 0.03))
+            for lr, reg in ((0.01, 0.01), (0.05, 0.01), (0.1, 0.03))
         ],
+        "cornac": [
+            ({"k": FACTORS, "learning_rate": lr, "lambda_reg": reg, "num_threads": 1}, BPR)
+            for lr, reg in (((0.05, 0.01),) if fits else ((0.02, 0.01), (0.05, 0.01), (0.05, 0.003)))
+        ]
+        + (cornac_ease if fits else []),
     }
-    if n_items > EASE_ITEMS:
-        del found["EASE"]
-    return found
 
 
 def read_matrix(name: str, folder: Path) -> Interactions:
@@ -135,7 +165,9 @@ def timed(fit: Fit, train: Interactions, valid: Interactions | None = None) -> t
 
 
 def build(cls: Any, params: dict[str, Any]) -> Fit:
-    is_ours = isinstance(cls, type) and issubclass(cls, Recommender)  # theirs are functions
+    if cls in (BPR, CornacEASE):
+        return cornac(cls, **params)
+    is_ours = isinstance(cls, type) and issubclass(cls, Recommender)  # implicit's are functions
     return ours(cls, **params) if is_ours else theirs(cls, **params)
 
 
@@ -183,17 +215,23 @@ def measure(
     }
 
 
-def compare_speed(rows: dict[str, Any], tuned: dict[str, Any], train: Interactions) -> dict[str, Any]:
+def compare_speed(tuned: dict[str, Any], train: Interactions) -> dict[str, Any]:
     """Processor seconds of both ALS at equal quality on the validation part."""
-    reference, (own, params, cls) = tuned["implicit ALS"][0], tuned["ALS"]
-    for n_epochs in EPOCHS:
-        short = params | {"n_epochs": n_epochs}
-        model = build(cls, short)(own.holdout.history, None)
-        if ndcg(Validation(model, own.holdout, N_CANDIDATES, "f1", True, 1)) >= ndcg(reference):
-            break
-    _, seconds = timed(build(cls, short), train)
-    other = rows["implicit ALS"]["seconds"]
-    return {"n_epochs": n_epochs, "seconds": round(seconds, 2), "implicit": other, "ratio": other / seconds}
+    names = {"ALS": "n_epochs", "implicit ALS": "iterations"}
+    curves: dict[str, list[float]] = {}
+    for model, name in names.items():
+        best, params, cls = tuned[model]
+        fits = (build(cls, params | {name: n})(best.holdout.history, None) for n in EPOCHS)
+        curves[model] = [ndcg(Validation(fit, best.holdout, N_CANDIDATES, "f1", True, 1)) for fit in fits]
+    wanted = EQUAL * min(max(curve) for curve in curves.values())
+    result: dict[str, Any] = {"iterations": EPOCHS, "ndcg": curves, "wanted": wanted}
+    for model, name in names.items():
+        _, params, cls = tuned[model]
+        n = EPOCHS[int(np.argmax(np.array(curves[model]) >= wanted))]
+        seconds = min(timed(build(cls, params | {name: n}), train)[1] for _ in range(2))
+        result[model] = {"iterations": n, "seconds": round(seconds, 2)}
+    result["ratio"] = result["implicit ALS"]["seconds"] / result["ALS"]["seconds"]
+    return result
 
 
 def run(name: str, folder: Path, seed: int, only: list[str] | None) -> dict[str, Any]:
@@ -209,7 +247,7 @@ def run(name: str, folder: Path, seed: int, only: list[str] | None) -> dict[str,
         tuned[model] = tune(settings, holdout)
         rows[model] = measure(*tuned[model], rest, test)
         print(f"{name}, seed {seed}, {model}: {rows[model]}", flush=True)
-    speed = compare_speed(rows, tuned, rest) if {"ALS", "implicit ALS"} <= rows.keys() else None
+    speed = compare_speed(tuned, rest) if {"ALS", "implicit ALS"} <= rows.keys() else None
     print(f"{name}, seed {seed}, speed: {speed}", flush=True)
     return {
         "seed": seed,
@@ -227,7 +265,13 @@ def warm_up() -> None:
     )
     rest, held = draw_fifth(data, 0)
     tiny = {"n_epochs": 1}
-    for model in (sl.ALS(**tiny), sl.GFCF(), sl.GFCF(max_memory=0), sl.EASE(), sl.BPRMF(**tiny | SGD)):
+    for model in (
+        sl.ALS(**tiny),
+        sl.GFCF(),
+        sl.GFCF(max_memory=0),
+        sl.EASE(max_memory=0),
+        sl.BPRMF(**tiny | SGD),
+    ):
         model.fit(rest, valid=held).recommend(N=5)
     for model in (sl.LogMF(**tiny | SGD), sl.DKBPRMF(**tiny | SGD)):
         model.fit(rest, valid=held).recommend(N=5)
@@ -241,7 +285,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", help="only these; keeps nothing")
     args = parser.parse_args()
     warm_up()
-    result: dict[str, Any] = {"machine": describe("implicit"), "N": N, "factors": FACTORS}
+    result: dict[str, Any] = {"machine": describe("implicit", "cornac"), "N": N, "factors": FACTORS}
     for name in args.datasets:
         result[name] = [run(name, args.folder, seed, args.models) for seed in range(args.seeds)]
         if not args.models:

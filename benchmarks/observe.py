@@ -22,7 +22,7 @@ MODELS = {
     "PersonalFrequency": sl.PersonalFrequency(),
     "TIFUKNN": sl.TIFUKNN(),
     "EASE": sl.EASE(),
-    "BPRMF": sl.BPRMF(n_epochs=2),
+    "BPRMF": sl.BPRMF(n_epochs=2, negative_draws=1),
     "DKHRM": sl.DKHRM(n_epochs=2, repeat_decay=0.9, trend_half_life=3),
     "TwoStage": sl.TwoStage(n_rounds=20, n_bags=1, n_snapshots=2000),
 }

@@ -87,7 +87,9 @@ def models(seed: int) -> dict:
     found = {"ContentProfile": [sl.ContentProfile()], "content alone": [sl.ContentProfile(n_neighbors=0)]}
     if seed == N_DRAWS - 1:
         found["EASE with content"] = [ContentEASE(reg) for reg in PENALTIES]
-        found["BPRMF with words"] = [sl.BPRMF(n_factors=64, n_epochs=20, seed=seed, n_threads=1)]
+        found["BPRMF with words"] = [
+            sl.BPRMF(negative_draws=1, n_factors=64, n_epochs=20, seed=seed, n_threads=1)
+        ]
     return found
 
 

@@ -119,7 +119,7 @@ def train(
 
     ray_trainer.RayTrainer.__init__ = noted
     try:
-        model = sl.BPRMF(n_factors=FACTORS, n_epochs=n_epochs, tol=0, n_threads=n_threads)
+        model = sl.BPRMF(negative_draws=1, n_factors=FACTORS, n_epochs=n_epochs, tol=0, n_threads=n_threads)
         return model.fit(data, engine=engine, progress=progress or watch)
     finally:
         ray_trainer.RayTrainer.__init__ = exact

@@ -128,7 +128,7 @@ def run(files: Path, out: Path, n_rows: int) -> dict[str, object]:
     model_folder.divide_files = timed
     with start_nodes(1, 1):
         memory.start()
-        model = sl.BPRMF(n_factors=FACTORS, n_epochs=EPOCHS, tol=0)
+        model = sl.BPRMF(negative_draws=1, n_factors=FACTORS, n_epochs=EPOCHS, tol=0)
         engine = sl.RayEngine(n_workers=2, threads_per_worker=1)
 
         def progress(call: object) -> None:

@@ -138,6 +138,7 @@ def fit_ours(cls: str, matrix: object, epochs: int) -> tuple[Spent, np.ndarray, 
 
     def make(**more: object) -> object:
         base = {"n_factors": FACTORS, "n_threads": THREADS, "tol": 0.0, "lr": 0.05, "reg": 0.01, "bias": True}
+        base |= {"negative_draws": 1}  # plain BPR, as in the other libraries
         return getattr(sl, cls)(**(base | more))
 
     warm = sl.Interactions.from_csr(matrix[:2000])  # compiles
@@ -265,7 +266,9 @@ def growth(sizes: list[int]) -> list[dict[str, float]]:
             csr_matrix((np.ones(item.size, np.float32), item, indptr), shape=shape)
         )
         clock = EpochClock()
-        sl.BPRMF(n_factors=FACTORS, n_epochs=4, tol=0.0, n_threads=THREADS).fit(train, progress=clock)
+        sl.BPRMF(negative_draws=1, n_factors=FACTORS, n_epochs=4, tol=0.0, n_threads=THREADS).fit(
+            train, progress=clock
+        )
         ns = 1e9 * clock.least() / item.size
         found.append({"rows": int(item.size), "processor_ns_per_interaction": round(ns, 2)})
         print(f"  {item.size:>12,} rows  {ns:6.1f} processor ns per interaction", flush=True)

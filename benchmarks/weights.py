@@ -63,7 +63,9 @@ def build_model(name: str, weighting: str, train: Interactions) -> Recommender:
             amounts = decayed_counts(train, 1.0, shape).astype(np.float64)
             scale = min(1.0, MAX_MEAN / float(amounts[amounts > 0].mean()))
             visits = float(count_row_visits(amounts, scale, 0, 0).mean())
-        return sl.BPRMF(n_factors=32, n_epochs=round(PASSES / visits), tol=0, n_threads=1, **params)
+        return sl.BPRMF(
+            negative_draws=1, n_factors=32, n_epochs=round(PASSES / visits), tol=0, n_threads=1, **params
+        )
     if name == "TwoStage":
         return sl.TwoStage(weighting=weighting, weight_cap=2.0, n_bags=1, n_snapshots=10_000, n_threads=1)
     return getattr(sl, name)(**params)

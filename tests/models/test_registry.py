@@ -83,6 +83,10 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
     assert "twice" in sl.PersonalFrequency.why_unsuitable(once)
     assert "more than one basket" in sl.HRM.why_unsuitable(once)
     assert "more than one basket" in sl.TwoStage.why_unsuitable(once)
+    many = [(0, item) for item in range(6001)]
+    assert sl.EASE.why_unsuitable(sl.Interactions.from_tuples(many)) is None
+    reason = sl.EASE.why_unsuitable(sl.Interactions.from_tuples([(*row, row[1] % 2) for row in many]))
+    assert "6,001 items are more than 6,000" in reason
     data = sl.load_dataset("sample")
     left_out = ("TwoStage", "ALS", "GFCF")  # by LightGBM, or because the data has baskets
     assert all(kind.why_unsuitable(data) is None for kind in CLASSES if kind.__name__ not in left_out)

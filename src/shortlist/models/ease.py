@@ -24,6 +24,7 @@ from shortlist.recommend.retrieval import SparseItems, SparseScores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 DENSE_BYTES = 24  # per pair of items, while the matrix is inverted
+MANY_ITEMS = 6_000  # with more, models of baskets are tried instead
 ITEMS = 512  # whose neighbors a thread selects at a time
 
 
@@ -125,7 +126,9 @@ class EASE(MatrixModel):
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
-        return None  # the decay tells baskets apart
+        if data.has_baskets and data.n_items > MANY_ITEMS:
+            return f"users have several baskets, and {data.n_items:,} items are more than {MANY_ITEMS:,}"
+        return None
 
     def _check_params(self) -> None:
         check_number(1e-9, reg=self.reg)

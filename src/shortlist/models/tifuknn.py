@@ -25,7 +25,7 @@ from shortlist.models.base import (
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Floats, Ints
 
-MANY_USERS = 50_000  # with more, comparing all users takes longer than all other models together
+MANY_USERS = 100_000  # compared with each other in about a minute; the time grows with the square
 BLOCK = 256  # users that a thread compares with all others at once
 
 
