@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import shortlist as sl
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import split
 
@@ -61,3 +62,10 @@ def test_mean_user_survives_a_file_and_more_data(tmp_path):
     session = {7777: crowd().items.values[:3].to_list()}
     first, second = (m.recommend(history=session, cutoff="boundary") for m in (one, loaded))
     np.testing.assert_array_equal(first.scores, second.scores)
+
+
+@pytest.mark.parametrize(("n_items", "draws"), [(9, 1), (999, 1), (3_706, 7), (17_632, 20)])
+def test_more_items_need_more_negative_draws(n_items, draws):
+    assert sl.BPRMF()._hyperparameters(n_items).negative_draws == draws
+    assert sl.BPRMF(negative_draws=3)._hyperparameters(n_items).negative_draws == 3
+    assert sl.LogMF()._hyperparameters(n_items).negative_draws == 1

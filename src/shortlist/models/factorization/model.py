@@ -83,6 +83,7 @@ from shortlist.recommend.request import Contributions, Factors, RecommendRequest
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
+ITEMS_PER_DRAW, MAX_DRAWS = 500, 20  # of negative_draws=None
 SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
 AUTO: Final = "auto"  # a parameter that `fit` chooses by what the data has
 Sales = tuple[Longs, Longs]  # keys of items with days, and counts
@@ -186,7 +187,7 @@ class FactorModel(WeightParams, ContentRecommender):
     reg_item: float | None = None
     reg_negative: float | None = None
     bias: bool = True
-    negative_draws: int = 1
+    negative_draws: int | None = 1
     init: float = 0.1
     tol: float = 1e-4
     patience: int = 15
@@ -362,19 +363,22 @@ class FactorModel(WeightParams, ContentRecommender):
             boundaries,
             state.parameters.item,
             self.item_offsets(state),
-            self._hyperparameters(),
+            self._hyperparameters(state.n_trained_items),
             self.pooling,
             self.seed,
             self.n_threads,
         )
 
-    def _hyperparameters(self) -> Hyperparameters[float]:
+    def _hyperparameters(self, n_items: int) -> Hyperparameters[float]:
+        draws = self.negative_draws
+        if draws is None:
+            draws = min(max(n_items // ITEMS_PER_DRAW, 1), MAX_DRAWS)
         return self.objective().hyperparameters(
             lr=self.lr,
             reg_user=self.reg if self.reg_user is None else self.reg_user,
             reg_item=self.reg if self.reg_item is None else self.reg_item,
             reg_negative=self.reg if self.reg_negative is None else self.reg_negative,
-            negative_draws=self.negative_draws,
+            negative_draws=draws,
         )
 
     # ------------------------------------------------------------------ saving
@@ -615,7 +619,7 @@ class FactorModel(WeightParams, ContentRecommender):
     def _check_params(self) -> None:
         check_whole(
             1,
-            negative_draws=self.negative_draws,
+            negative_draws=1 if self.negative_draws is None else self.negative_draws,
             n_factors=self.n_factors,
             n_epochs=1 if self.n_epochs == AUTO else self.n_epochs,
             patience=self.patience,

@@ -123,7 +123,7 @@ class TrainingTask:
 
     def hyper(self, step_factor: float) -> Hyperparameters[np.float32]:
         """The hyperparameters of the steps, with lr · step_factor."""
-        hyper = single_precision(self.model._hyperparameters())
+        hyper = single_precision(self.model._hyperparameters(self.n_items))
         return hyper._replace(lr=np.float32(hyper.lr * step_factor))
 
     def load(self, users: Interactions | UserSlices, first_row: int) -> TrainingRows:
