@@ -1,15 +1,18 @@
 """Every route with inputs made from its OpenAPI schema: no answer is a failure, no answer tells a path.
 
-SHORTLIST_FUZZ=20 sends twenty times as many requests.
+SHORTLIST_FUZZ=20 sends twenty times as many requests, to every model.
 """
 
 import os
+import zlib
 
 import hypothesis
 import pytest
 import schemathesis
 from hypothesis import HealthCheck
 
+from shortlist.cutoff.threshold import FixedN
+from tests.models.cases import ALL_MODELS, checkerboard, fit
 from tests.serve.conftest import start
 from tests.serve.test_answers import check
 
@@ -17,7 +20,8 @@ pytestmark = [
     pytest.mark.fuzz,
     pytest.mark.filterwarnings("ignore::shortlist.errors.DataWarning"),  # as the service does
 ]
-N_EXAMPLES = 15 * int(os.environ.get("SHORTLIST_FUZZ", "1"))
+FUZZ = int(os.environ.get("SHORTLIST_FUZZ", "1"))
+N_EXAMPLES = 15 * FUZZ
 ROUTES = (
     ("POST", "/v1/recommend"),
     ("POST", "/v1/cut"),
@@ -41,18 +45,22 @@ ROUTES = (
 )
 
 
-@pytest.fixture(scope="module")
-def live(tmp_path_factory, model_file):
+@pytest.fixture(scope="module", params=ALL_MODELS if FUZZ > 1 else ["PersonalFrequency"])
+def live(request, tmp_path_factory, model_file):
     """A service with one token for everything."""
     from shortlist.serve.tokens import create_token
 
     folder = tmp_path_factory.mktemp("schema")
-    (folder / "shop.shortlist").write_bytes(model_file.read_bytes())
+    if request.param == "PersonalFrequency":
+        (folder / "shop.shortlist").write_bytes(model_file.read_bytes())
+    else:
+        fit(request.param, checkerboard()).set_cutoff(FixedN(N=3)).save(folder / "shop.shortlist")
     secret = create_token(folder / "tokens", "all", ["read", "events", "admin"])
     with start(folder, token_file=str(folder / "tokens")) as client:
         client.headers["authorization"] = f"Bearer {secret}"
-        client.folder = folder
+        client.folder, client.model, client.n_requests = folder, request.param, 0
         yield client
+        print(f"{request.param}: {client.n_requests:,} requests")  # noqa: T201
 
 
 def test_all_routes_are_here(live):
@@ -74,11 +82,11 @@ def test_no_answer_is_a_failure(live, method, path, mode):
     settings = hypothesis.settings(
         max_examples=N_EXAMPLES,
         deadline=None,
-        derandomize=True,
         database=None,
         suppress_health_check=list(HealthCheck),
     )
 
+    @hypothesis.seed(zlib.crc32(f"{live.model} {method} {path} {mode}".encode()))
     @settings
     @hypothesis.given(case=strategy)
     def send(case):
@@ -97,6 +105,7 @@ def test_no_answer_is_a_failure(live, method, path, mode):
         if isinstance(arguments.get("data"), str | bytes):
             kept["content"] = arguments["data"]
         answer = live.request(method, url, headers=headers, **kept)
+        live.n_requests += 1
         assert answer.status_code < 500 or answer.status_code in (503, 507), answer.text[:300]
         assert str(live.folder) not in answer.text
         assert "Traceback" not in answer.text
