@@ -156,6 +156,7 @@ def test_help_ends_on_a_narrow_terminal(folder, columns):
     assert b"Usage: shortlist fit" in done.stdout
 
 
+@pytest.mark.resources
 @pytest.mark.parametrize("variables", [{}, {"PYTHONUNBUFFERED": "1"}])
 def test_full_output_is_one_sentence(folder, variables):
     with open("/dev/full", "w") as full:  # noqa: PTH123
@@ -178,6 +179,7 @@ def test_marks_are_ascii_where_the_output_is(monkeypatch, capsys):
     assert capsys.readouterr().out == 'a - b ... x ü\n{\n  "name": "\\u00fc"\n}\n'
 
 
+@pytest.mark.resources
 def test_a_stalled_read_under_a_memory_limit_ends_with_a_sentence(folder):
     code = (
         "import time, sys; from shortlist.cli import screen\n"

@@ -185,6 +185,7 @@ def test_hidden_output_is_restored_after_an_error(capfd):
     assert capfd.readouterr().err == "held\nlater\n"
 
 
+@pytest.mark.resources
 @pytest.mark.parametrize("megabytes", [300, 900])
 @pytest.mark.parametrize("source", ["sample", "big.csv"])
 def test_low_memory(tmp_path, monkeypatch, megabytes, source):

@@ -21,6 +21,7 @@ from shortlist.core.serialization import load_artifact
 
 pytestmark = [
     pytest.mark.fuzz,
+    pytest.mark.resources,
     pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL"),
 ]
 TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))

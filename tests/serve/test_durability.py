@@ -20,6 +20,7 @@ from shortlist.serve.store import EventStore
 from tests.postgres import running, started
 from tests.serve.server import Server
 
+pytestmark = pytest.mark.resources
 KILLS = 2 * int(os.environ.get("SHORTLIST_FUZZ", "1"))
 
 
