@@ -156,7 +156,6 @@ def compare_command(
     For example:
       shortlist recommend shop.shortlist --N 10 --out ten.parquet
       shortlist compare ten.parquet dynamic=lists.parquet --truth held.parquet
-      shortlist compare ten.parquet lists.parquet --truth held.parquet --gain 1.5 --cost 0.02
     """
     files = dict(map(parse_name, lists))
     if len(files) < len(lists) or not files:
