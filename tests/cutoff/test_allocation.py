@@ -12,7 +12,6 @@ from scipy.sparse import coo_array
 
 import shortlist as sl
 from shortlist.cutoff import prices
-from shortlist.cutoff.allocation import choose_at_prices
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
@@ -336,16 +335,6 @@ def test_text_shows_the_result():
         repr(result) == "Allocation(2 items for 1 of 3 users, 0.9 expected hits, expected value 0.9, optimal)"
     )
     assert "below_price" in result._repr_html_()
-
-
-def test_one_user_at_given_prices():
-    values = np.array([0.2, 0.5, 0.1, 0.3])
-    assert choose_at_prices(values, price=0.15).tolist() == [1, 3, 0]
-    assert choose_at_prices(values, price=0.15, contact_price=0.6).tolist() == []
-    assert choose_at_prices(values, item_prices=np.array([0, 0.5, 0, 0])).tolist() == [3, 0, 2]
-    groups = np.array([[0], [0], [1], [0]])
-    chosen = choose_at_prices(values, groups=groups, group_limits=np.array([2, 1]), max_items=3)
-    assert chosen.tolist() == [1, 3, 2]
 
 
 def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():

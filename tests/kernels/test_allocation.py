@@ -10,7 +10,6 @@ from shortlist.kernels.allocation import (
     Market,
     Offers,
     UserLimits,
-    choose_list,
     count_digits,
     price_users,
     run_auction,
@@ -49,11 +48,6 @@ def test_a_list_at_given_prices_is_the_best_of_all_subsets(seed, n_fields):
     rng = np.random.default_rng(seed)
     limits = random_limits(rng, 9, n_fields, int(rng.integers(1, 6)))
     items, values = rng.permutation(9)[:8].astype(np.int32), rng.normal(0.2, 1, 8)
-    chosen = np.empty(8, np.int32)
-    n = choose_list(limits, items, values, 100_000, chosen)
-    assert is_allowed(limits, items[chosen[:n]])
-    assert (np.diff(values[chosen[:n]]) <= 0).all()
-    assert values[chosen[:n]].sum() == pytest.approx(best_list(limits, items, values))
     worth, order = np.empty(1), np.argsort(-values)
     offers = Offers(np.array([0, 8]), items[order], values[order] + 0.3)
     price_users(offers, limits, 0.1, np.full(9, 0.2), 100_000, worth)

@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -11,14 +12,23 @@ from shortlist.errors import ConfigError
 from shortlist.serve.budget import DAY, HOUR, MONDAY, WEEK, BudgetKeeper, Pace, Traffic
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.store import EventStore
+from tests.postgres import started
 from tests.serve.conftest import start
 
 NOON = MONDAY + 12 * HOUR
 
 
-@pytest.fixture
-def store(tmp_path):
-    found = EventStore(f"sqlite:///{tmp_path / 'events.db'}")
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store(request, tmp_path):
+    with ExitStack() as stack:
+        address = f"sqlite:///{tmp_path / 'events.db'}"
+        if request.param == "postgresql":
+            address = stack.enter_context(started())
+        yield from open_store(ServeConfig(model="m", db=address).database)
+
+
+def open_store(address):
+    found = EventStore(address)
     found.create()
     yield found
     found.close()

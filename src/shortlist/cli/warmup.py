@@ -146,8 +146,6 @@ def use_allocation() -> None:
     import numpy as np
     import polars as pl
 
-    from shortlist.cutoff.allocation import choose_at_prices
-
     rng = np.random.default_rng(0)
     users, ids = np.repeat(np.arange(40), 8), np.concatenate([rng.permutation(20)[:8] for _ in range(40)])
     table = pl.DataFrame({"user_id": users, "item_id": ids, "probability": rng.random(320)})
@@ -157,7 +155,6 @@ def use_allocation() -> None:
     sl.RankedLists.from_frame(table).limit_groups({"kind": 1}, items)
     sl.allocate(table, budget=50, item_limits=3)
     sl.allocate(table, budget=50, contact_cost=0.05)
-    choose_at_prices(rng.random(8), price=0.2)
     limits: dict[str, Any] = {"max_per_group": {"kind": 1, "brand": 2}, "items": items, "contact_cost": 0.05}
     sl.allocate(table, budget=50, item_limits=3, max_users=20, cost=0.01, **limits)
     sl.allocate(table, max_items=3, **limits)

@@ -16,7 +16,6 @@ from shortlist.cutoff.prices import (
     ROWS,
     AllocationProblem,
     AllocationSolution,
-    choose_positions,
     contact_worth,
     solve,
 )
@@ -36,7 +35,7 @@ from shortlist.kernels.allocation import (
     sum_positions,
 )
 from shortlist.kernels.rows import starts
-from shortlist.types import Bools, Doubles, Ints, Longs
+from shortlist.types import Bools, Doubles, Longs
 
 PROBABILITY_NAMES = ("probability", "prob", "proba", "p")
 LIMIT_NAMES = ("limit", "stock", "units", "quantity", "inventory", "available")
@@ -279,57 +278,6 @@ def allocate(
     )
     assert n_items == problem.lists.gains.size
     return _build(lists, problem, solve(problem))
-
-
-def choose_at_prices(
-    values: Doubles,
-    *,
-    price: float = 0.0,
-    item_prices: Doubles | None = None,
-    contact_price: float = 0.0,
-    max_items: int | None = None,
-    groups: Ints | None = None,
-    group_limits: Longs | None = None,
-) -> Ints:
-    """Decide the list of one user at given prices.
-
-    Parameters
-    ----------
-    values
-        (n,) probability · gain − cost of each candidate.
-    price
-        Price of one shown item.
-    item_prices
-        (n,) price of each candidate's item; None: 0.
-    contact_price
-        Cost plus price of a contact. The list is empty unless its values less prices exceed it.
-    max_items
-        Length of the list.
-    groups
-        (n, n_fields) group of each candidate, numbered over all fields; -1: no group.
-    group_limits
-        (n_groups,) how many items of each group the list may contain.
-
-    Returns
-    -------
-    numpy.ndarray
-        Positions of the candidates to show, best first.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from shortlist.cutoff.allocation import choose_at_prices
-    >>> choose_at_prices(np.array([0.2, 0.5, 0.1]), price=0.15).tolist()
-    [1, 0]
-    """
-    n = values.size
-    reduced = np.asarray(values, np.float64) - price - (0.0 if item_prices is None else item_prices)
-    limits = UserLimits(
-        UNLIMITED if max_items is None else max_items,
-        np.empty((n, 0), np.int32) if groups is None else np.ascontiguousarray(groups, np.int32),
-        np.empty(0, np.int64) if group_limits is None else np.asarray(group_limits, np.int64),
-    )
-    return choose_positions(reduced, np.arange(n, dtype=np.int32), limits, contact_price)
 
 
 # ---------------------------------------------------------------------- input

@@ -26,7 +26,6 @@ from shortlist.kernels.allocation import (
     Market,
     Offers,
     UserLimits,
-    choose_list,
     count_available,
     count_digits,
     count_offers,
@@ -515,11 +514,3 @@ def _solve_exactly(problem: AllocationProblem, solution: AllocationSolution) -> 
 def contact_worth(problem: AllocationProblem, solution: AllocationSolution) -> Doubles:
     """(n_users,) what each user's list could earn at the prices of items, before the cost of a contact."""
     return _worth(problem, solution.offers, solution.price, solution.item_prices)
-
-
-def choose_positions(values: Doubles, items: Ints, limits: UserLimits, contact_price: float = 0.0) -> Ints:
-    """Positions of the list of one user, best first, whose values less prices have the largest sum."""
-    chosen = np.empty(items.size, np.int32)
-    n = choose_list(limits, items, values, N_NODES, chosen)
-    chosen = chosen[:n]
-    return chosen if float(values[chosen].sum()) > contact_price else chosen[:0]

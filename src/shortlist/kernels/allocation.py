@@ -319,22 +319,6 @@ def price_users(
         worth[user] = total
 
 
-@kernel
-def choose_list(limits: UserLimits, items: Ints, values: Doubles, n_nodes: int, chosen: Ints) -> int:
-    """Write the positions (n,) of the list with the largest sum of values, best first; return its length."""
-    order, used = np.empty(items.size, np.int32), np.zeros(limits.group_limits.size, np.int64)
-    if limits.groups.shape[1] > 1:
-        positive = 0
-        for k in range(items.size):
-            positive += values[k] > 0.0
-        _sort_descending(values, order, items.size)
-        return _search(limits, items, values, used, order, positive, chosen, n_nodes)[2]
-    n = _pick(limits, items, values, used, order, items.size)
-    for k in range(n):
-        chosen[k] = order[k]
-    return n
-
-
 @inlined
 def _is_full(market: Market, item: int) -> bool:
     return bool(market.limits[item] >= 0 and market.n_bids[item] >= market.limits[item])
