@@ -4,7 +4,7 @@ Run: python benchmarks/live_experiment.py [--days 14]; writes results/live_exper
 
 A model of Online Retail learns from everything before the last days. Before each basket of these days its
 user requests a list; then the purchases are sent as events. The arms are ten items for everyone, lists of the
-expected-F1 cutoff, and lists of a `Budget` with as many items as those of the second arm. Time is compressed:
+expected-F1 cutoff, and lists of a `Budget` of ten items per list on average. Time is compressed:
 the window after the first list is a minute. All processes of the service are killed twice during the run and
 started again. The outcomes of the service are then compared with a count over all lists that arrived and all
 events that were sent. `overhead` is the time of a request in an experiment divided by that without one, in
@@ -98,8 +98,7 @@ def fit_models(folder, days):
     cutoff = sl.cutoff.ExpectedF1().fit(lists, split.test, history=split.train_valid)
     model = ranker.fit(train).set_cutoff(cutoff)
     model.save(folder / "shop.shortlist")
-    volume = float(cutoff.apply(lists, history=split.train_valid).lengths.mean())
-    budget = sl.cutoff.Budget(items_per_list=volume).fit(lists, split.test, history=split.train_valid)
+    budget = sl.cutoff.Budget(items_per_list=10.0).fit(lists, split.test, history=split.train_valid)
     model.set_cutoff(budget).save(folder / "budget.shortlist")
     known = np.isin(later.users.values.to_numpy()[later.user], train.users.values.to_numpy())
     table = later.where(known).to_frame().sort("timestamp", "user_id", maintain_order=True)
@@ -119,7 +118,8 @@ def replay(service, baskets):
         status, answer = service.call("/v1/recommend", {"users": [user]})
         if status == 200:
             row = answer["lists"][0]
-            lists.append((time.time(), user, row["arm"].split("/")[1], [i["item_id"] for i in row["items"]]))
+            arm = row.get("arm", "none/none").split("/")[1]  # none: a worker does not know the experiment yet
+            lists.append((time.time(), user, arm, [item["item_id"] for item in row["items"]]))
         failed += status != 200
         body = [{"user_id": user, "item_id": item, "event_id": f"{number}-{item}"} for item in items]
         status, _ = service.call("/v1/events", {"events": body})
@@ -183,8 +183,10 @@ def main():
             body = {"name": "replay", "arms": arms, "window_days": WINDOW_SECONDS / 86_400}
             status, answer = service.call("/v1/experiment", body)
             assert status == 200, answer
-            time.sleep(5)  # until the model of the third arm is loaded
+            time.sleep(20)  # until both workers have loaded the model of the third arm
             lists, events, failed, kills = replay(service, baskets)
+            outside = sum(arm == "none" for _, _, arm, _ in lists)
+            lists = [entry for entry in lists if entry[2] != "none"]
             counted = count(lists, events)
             users = len({user for _, user, _, _ in lists})
             end = time.monotonic() + 3 * WINDOW_SECONDS + 120
@@ -211,6 +213,7 @@ def main():
         "users_in_report": sum(arm["users"] for arm in report["arms"]),
         "kills": kills,
         "failed_requests": failed,
+        "lists_outside": outside,
         "mean_hits": {arm: float(np.mean(values)) for arm, values in counted.items()},
         "mean_hits_of_the_service": means,
         "items_per_list": {a: float(np.mean([len(i) for *_, arm, i in lists if arm == a])) for a in ARMS},

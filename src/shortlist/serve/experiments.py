@@ -218,9 +218,11 @@ class Experiments:
             outcomes[exposure.user_id] = json.dumps(measure(experiment, shown, later))
         return outcomes
 
-    def count_users(self) -> dict[str, int]:
-        """Arm of the running experiment → users who got a list."""
-        return {} if self.running is None else self._store.count_exposures(self.running.name)
+    def count_users(self) -> dict[tuple[str, str], int]:
+        """(name, arm) of the running experiment → users who got a list."""
+        running = self.running
+        counts = {} if running is None else self._store.count_exposures(running.name)
+        return {(running.name if running else "", arm): n for arm, n in counts.items()}
 
     # ------------------------------------------------------------------ the comparison
     def describe(self, name: str | None) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class Service:
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
-        self.experiments.follow()
+        self._follow_models()
         self.writer = StoreWriter(self.store)
         self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
         self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("work"))
@@ -209,9 +209,7 @@ class Service:
         flushed = time.monotonic() - FLUSH_SECONDS
         while not self._stop.wait(self.config.poll):
             try:
-                self.experiments.follow()
-                running = self.experiments.running
-                self.deployment.follow(() if running is None else running.models)
+                self._follow_models()
                 if time.monotonic() - flushed >= FLUSH_SECONDS:
                     flushed = time.monotonic()
                     self._follow_clock()
@@ -219,8 +217,8 @@ class Service:
                     self._use_feedback()
                     if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
                         self.experiments.step()
-                        for arm, n in self.experiments.count_users().items():
-                            self.metrics.experiment_users.labels(running.name if running else "", arm).set(n)
+                        for (name, arm), n in self.experiments.count_users().items():
+                            self.metrics.experiment_users.labels(name, arm).set(n)
                 if clock.CLOCK.is_settled:
                     self.retention.step(now())
                 if self.budget is not None:
@@ -240,6 +238,12 @@ class Service:
         seconds = self.store.time()
         if seconds is not None:
             clock.CLOCK.follow(seconds)
+
+    def _follow_models(self) -> None:
+        """Follow the experiment, the activations and the events in the store."""
+        self.experiments.follow()
+        running = self.experiments.running
+        self.deployment.follow(() if running is None else running.models)
 
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
