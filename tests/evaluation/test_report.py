@@ -121,3 +121,18 @@ def test_calibration_has_ten_bins_of_equal_size():
     lists = RankedLists.from_frame(pl.DataFrame(shown))
     report = evaluate(lists, Interactions.from_tuples([(u, u % 2) for u in range(n)]))
     assert report.calibration["shown"].to_list() == [4] * 10
+
+
+def test_harmonic_f1_and_its_interval():
+    """Precision 1/2 and 1, recall 1 and 1/2: both means are 3/4; the users' F1 is 2/3 each."""
+    truth = Interactions.from_tuples([("ann", "tea"), ("bob", "jam"), ("bob", "rice"), ("cat", "oil")])
+    report = evaluate({"ann": ["tea", "rice"], "bob": ["jam"]}, truth)
+    assert report.harmonic_f1("covered")[0] == pytest.approx(0.75)
+    assert report.mean("f1", "covered") == pytest.approx(2 / 3)
+    assert report.harmonic_f1()[0] == pytest.approx(0.5)  # 1.5 / 3 each
+    value, low, high = report.harmonic_f1("covered", resamples=500)
+    assert low <= value <= high
+    assert low == pytest.approx(2 / 3)  # twice the same user
+    assert np.isnan(evaluate({}, truth).harmonic_f1("covered")[0])
+    with pytest.raises(ConfigError, match="view must be all or covered"):
+        report.harmonic_f1("some")

@@ -143,7 +143,8 @@ def test_extended_rows_stand_for_their_models():
 
 def test_dynamic_rows_are_tested_against_the_model_with_the_same_terms():
     rng = np.random.default_rng(0)
-    dynamic = {name: np.full(200, 0.5) for name in ("f1_20", "ndcg_20", "f1_100", "ndcg_100")}
+    figures = ("f1", "ndcg", "precision", "recall")
+    dynamic = {f"{name}_{cap}": np.full(200, 0.5) for name in figures for cap in (20, 100)}
     dynamic |= {"covered": np.ones(200), "long": np.zeros(200)}
 
     def row(model, bias, terms, values, **names):
@@ -152,7 +153,7 @@ def test_dynamic_rows_are_tested_against_the_model_with_the_same_terms():
         return {"model": model, "bias": bias, "reading": "r", "params": params, "runs": runs, **names}
 
     def top_n(bias, terms, level, **names):
-        values = {name: level + 0.01 * rng.random(200) for name in ("f1", "ndcg", "ndcg_own")}
+        values = {name: level + 0.01 * rng.random(200) for name in (*figures, "ndcg_own")}
         return row("HRM", bias, terms, values, **names)
 
     paper_runs = [top_n(True, False, 0.4), top_n(False, False, 0.3)]

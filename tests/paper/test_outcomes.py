@@ -89,3 +89,20 @@ def test_lists_of_some_users_are_taken_in_their_order(fitted):
     lists = model.recommend(split.valid.users.to_ids(users), N=5, at=split.valid)
     some = take_lists(lists, split.valid, users[2::7])
     assert some.users.values.to_list() == list(split.valid.users.to_ids(users[2::7]))
+
+
+def test_harmonic_f1_by_hand():
+    """Two users with two relevant items each; lists of one and of two items, all hits.
+
+    Precision 1 and 1; recall 1/2 and 1. Harmonic F1: 2 · 1 · .75 / 1.75 = .857; mean F1: (2/3 + 1) / 2.
+    """
+    found = outcomes([[0.6, 0.1], [0.3, 0.3]], sizes=[1, 2], boundaries=[0.3, 0.15])
+    lengths = np.array([1, 2])
+    precision, recall = found.precision_and_recall(lengths)
+    assert precision.tolist() == [1, 1]
+    assert recall.tolist() == [0.5, 1]
+    assert found.covered(lengths)["harmonic"] == pytest.approx(6 / 7)
+    assert found.covered(lengths)["f1"] == pytest.approx(5 / 6)
+    assert found.covered(np.array([1, 0]))["harmonic"] == pytest.approx(2 / 3)  # covered users only
+    assert found.covered(np.zeros(2, int))["harmonic"] == 0
+    assert found.curves["harmonic"][:2] == pytest.approx([2 / 3, 1])

@@ -16,7 +16,7 @@ from shortlist.data.columns import parse_duration
 from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts
-from shortlist.evaluation.significance import PairedTest, paired_test
+from shortlist.evaluation.significance import PairedTest, bootstrap_means, paired_test
 from shortlist.kernels.replay import DAY
 from shortlist.types import Bools, Doubles, Ints, Longs
 
@@ -179,6 +179,49 @@ class Report:
     def cover_ratio(self) -> float:
         """Share of users whose list has any items."""
         return float(self.covered.mean())
+
+    def harmonic_f1(
+        self, view: View = "all", *, resamples: int = 10_000, level: float = 0.95, seed: int = 0
+    ) -> tuple[float, float, float]:
+        """Harmonic mean of the mean precision and the mean recall, with a bootstrap interval over users.
+
+        `f1` is the mean of the users' F1. The harmonic F1 is larger, above all for lists of different
+        lengths: short ones give the precision, long ones the recall.
+
+        Parameters
+        ----------
+        view
+            As in `mean`.
+        resamples, level, seed
+            As in `paired_test`.
+
+        Returns
+        -------
+        tuple of float
+            The harmonic F1, and the ends of its interval; NaN if no user is covered.
+
+        Examples
+        --------
+        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam"), ("bob", "rice")])
+        >>> report = sl.evaluate({"ann": ["tea", "rice"], "bob": ["jam"]}, truth)
+        >>> round(report.f1, 3), report.harmonic_f1()[0]
+        (0.667, 0.75)
+        """
+        if view not in get_args(View):
+            raise ConfigError(f"view must be all or covered, got {view!r}; choose one.")
+        users = np.ones(self.n_users, np.bool_) if view == "all" else self.covered
+        if not users.any():
+            return float("nan"), float("nan"), float("nan")
+        both = [self.values(name)[users] for name in ("precision", "recall")]
+
+        def combine(precision: Any, recall: Any) -> Any:
+            return 2 * precision * recall / np.maximum(precision + recall, 1e-300)
+
+        low, high = np.quantile(
+            combine(*(bootstrap_means(values, resamples, seed) for values in both)),
+            [(1 - level) / 2, (1 + level) / 2],
+        )
+        return float(combine(*(values.mean() for values in both))), float(low), float(high)
 
     def mean(self, metric: str, view: View = "all") -> float:
         """Mean of a metric over users.

@@ -24,7 +24,7 @@ from shortlist.paper.protocol import MAX_LENGTH, PLAIN
 from shortlist.split import Split, last_basket
 from shortlist.types import Doubles
 
-LAYOUT = 3  # increased when the content of a result changes, so that older files are not reused
+LAYOUT = 4  # increased when the content of a result changes, so that older files are not reused
 MAX_BYTES = 1 << 30  # of one unpacked array
 SUBSAMPLE_STREAM = 11  # second seed of the subsample, so that it differs from other random streams
 BLOCK = 200  # resamples at a time
@@ -164,7 +164,9 @@ def unpack_values(text: str) -> Doubles:
 
 
 # ---------------------------------------------------------------------- test of covered users
-Pair = tuple[Doubles, Doubles | None, Doubles]  # values, who is covered (None: all users), baseline
+# one value per seed and user; or precision and recall, whose means are combined
+Values = Doubles | tuple[Doubles, Doubles]
+Pair = tuple[Values, Doubles | None, Values]  # values, who is covered (None: all users), baseline
 
 
 def bootstrap(
@@ -175,7 +177,7 @@ def bootstrap(
     Means are over covered users. A resample draws users, the same for both models, and with `draw_seeds`
     also seeds, independently for each model. `paired_test` compares means over all users only.
     """
-    first = next(iter(pairs.values()))
+    first = [values[0] if isinstance(values, tuple) else values for values in next(iter(pairs.values()))[::2]]
     n_users = first[0].shape[1]
     rng = np.random.Generator(np.random.PCG64(seed))
     resampled: dict[str, list[Doubles]] = {name: [] for name in pairs}
@@ -186,7 +188,7 @@ def bootstrap(
         ).astype(np.float64)
         shares = [
             rng.multinomial(n, np.full(n, 1 / n), size=size).T / n if draw_seeds else np.full((n, 1), 1 / n)
-            for n in (len(first[0]), len(first[2]))
+            for n in map(len, first)
         ]
         for name, (values, covered, baseline) in pairs.items():
             means = (covered_means(values, covered, weights) * shares[0]).sum(axis=0)
@@ -205,8 +207,16 @@ def bootstrap(
     return tests
 
 
-def covered_means(values: Doubles, covered: Doubles | None, weights: Doubles) -> Doubles:
+def harmonic_mean(precision: Any, recall: Any) -> Doubles:
+    """F1 of mean precisions and mean recalls; 0 if both are 0."""
+    total = np.asarray(precision + recall, np.float64)
+    return np.asarray(np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0))
+
+
+def covered_means(values: Values, covered: Doubles | None, weights: Doubles) -> Doubles:
     """(n_seeds, n_resamples) weighted means over covered users; weights: (n_users, n_resamples)."""
+    if isinstance(values, tuple):
+        return harmonic_mean(*(covered_means(each, covered, weights) for each in values))
     if covered is None:
         return np.asarray(values @ weights / weights.sum(axis=0))
     total = covered @ weights

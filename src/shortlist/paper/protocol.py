@@ -43,6 +43,7 @@ MAX_LENGTH = 100  # candidates per user; no list is longer
 CAPS = (MAX_ITEMS, MAX_LENGTH)  # longest list
 LENGTHS = range(1, MAX_ITEMS + 1)
 METRICS = {"f1": "F1", "ndcg": "NDCG"}
+HARMONIC = "harmonic"  # F1 as the harmonic mean of the mean precision and the mean recall
 FIXED, BOUNDARY, EXPECTED_F1, ORACLE = "fixed N", "learned boundary", "expected F1", "oracle"
 HOLDS, COVERED, FAILS = "holds", "holds only for covered users", "does not hold"
 P_LEVEL = 0.05
@@ -143,7 +144,20 @@ BIASES = (True, False)
 SELECTED_BY_F1 = ""
 SELECTED_BY_NDCG = "selected by NDCG"  # only dynamic models; the others have an N of its own for NDCG
 UNIFORM = "uniform sampling"  # the literal reading of the paper's sampling
-KINDS = {SELECTED_BY_F1: "f1", SELECTED_BY_NDCG: "ndcg", UNIFORM: "f1"}  # of rows: what selects the settings
+SELECTED_BY_HARMONIC = "selected by harmonic F1"
+KINDS = {  # of rows: what selects the settings
+    SELECTED_BY_F1: "f1",
+    SELECTED_BY_NDCG: "ndcg",
+    SELECTED_BY_HARMONIC: HARMONIC,
+    UNIFORM: "f1",
+}
+
+
+def kinds_of(model: str) -> tuple[str, ...]:
+    """The kinds of rows that a model has; top-N models have an N of its own for NDCG."""
+    return tuple(KINDS) if model in ORIGINAL else (SELECTED_BY_F1, SELECTED_BY_HARMONIC)
+
+
 FIXED_N, LEARNED = "", "learned boundary"
 # lists that end where the model's probabilities, as they are or calibrated, expect the most
 OPTIMAL = {"F1-optimal boundary": "f1", "NDCG-optimal length": "ndcg"}

@@ -16,12 +16,11 @@ from shortlist.paper.protocol import (
     EXPECTED_F1,
     FAILS,
     FIXED,
+    HARMONIC,
     HOLDS,
-    KINDS,
     METRICS,
     ORACLE,
     P_LEVEL,
-    SELECTED_BY_F1,
     TOLERANCE,
     UNIFORM,
 )
@@ -97,7 +96,8 @@ def variants_markdown(results: Row) -> str:
         f"Beyond the paper: {settings['n_extended']} trials per model, item biases are part of the search.",
         "",
         "Mean ± standard deviation over seeds; the paper's columns: covered users, NDCG against the ideal "
-        "list of the same length. *: at or above the paper (three digits). ▲ better, ▼ worse than the "
+        "list of the same length. Harmonic F1: the harmonic mean of the mean precision and the mean recall. "
+        "*: at or above the paper (three digits). ▲ better, ▼ worse than the "
         "model it extends at the N of F1 (bootstrap over seeds and users, Holm's correction over each "
         "table, p ≤ .05).",
     ]
@@ -110,8 +110,9 @@ def _paper_table(found: Row) -> list[str]:
     by = {(row["model"], row["kind"], row["reading"], row["bias"]): row for row in found["rows"]}
     rows = []
     for model in protocol.MODELS:
-        for kind in KINDS if model in protocol.ORIGINAL else (SELECTED_BY_F1,):
-            rows += _figure_rows([by[model, kind, *variant] for variant in variants], kind)
+        for kind in protocol.kinds_of(model):
+            if (model, kind, *variants[0]) in by:  # results of 0.2 have no rows selected by harmonic F1
+                rows += _figure_rows([by[model, kind, *variant] for variant in variants], kind)
     columns = [f"{reading}, {BIAS_NAMES[bias]}" for reading, bias in variants]
     return pipe_table(["model", "figure", "paper", *columns], rows)
 
@@ -131,6 +132,8 @@ def _figure_rows(rows: list[Row], *names: str) -> list[list[str]]:
     title = ", ".join(filter(None, (protocol.title(model), *names)))
     lines = []
     for label, name, metric in figures_of(model):
+        if name not in rows[0]["figures"]:  # results of 0.2 have no harmonic F1
+            continue
         metric = None if UNIFORM in names else metric
         paper = f"{printed[metric]:g}" if printed and metric is not None else ""
         lines.append([title, label, paper, *(variant_cell(row, name, metric) for row in rows)])
@@ -144,17 +147,19 @@ def figures_of(model: str) -> list[tuple[str, str, str | None]]:
             ("F1", "f1", "f1"),
             ("NDCG, N of F1", "ndcg", "ndcg"),
             ("NDCG, its own N", "ndcg_own", "ndcg"),
+            ("harmonic F1, its own N", HARMONIC, "f1"),
         ]
     rows: list[tuple[str, str, str | None]] = [("Cover-Ratio", "cover_ratio", "cover_ratio")]
     for cap in CAPS:
         rows += [(f"F1, at most {cap}", f"f1_{cap}", "f1"), (f"NDCG, at most {cap}", f"ndcg_{cap}", "ndcg")]
+        rows += [(f"harmonic F1, at most {cap}", f"{HARMONIC}_{cap}", "f1")]
     return [*rows, (f"F1 of all users, at most {CAPS[0]}", f"f1_all_{CAPS[0]}", None)]
 
 
 def variant_cell(row: Row, name: str, metric: str | None) -> str:
     """A figure with its deviation and marks."""
     figure, printed = row["figures"][name], row["paper"]
-    digits = 2 if name == "cover_ratio" else 4 if name.startswith("f1") else 3
+    digits = 2 if name == "cover_ratio" else 4 if name.startswith(("f1", HARMONIC)) else 3
     text = f"{figure['mean']:.{digits}f}" + ("" if figure["sd"] is None else f" ± {figure['sd']:.{digits}f}")
     if metric in METRICS and printed is not None and round(figure["mean"], 3) >= printed[metric]:
         text += " *"
@@ -171,9 +176,16 @@ def _cells_table(cells: list[Row]) -> list[str]:
     if not cells:
         return []
     rows = [
-        (*texts, ", ".join(row["below"]) or "–") for texts, row in zip(list_cells(cells), cells, strict=True)
+        (*texts, _distance(row), ", ".join(row["below"]) or "–")
+        for texts, row in zip(list_cells(cells), cells, strict=True)
     ]
-    return pipe_table(["variant", "cells at or above the paper", "below"], rows)
+    return pipe_table(["variant", "cells at or above the paper", "mean distance", "below"], rows)
+
+
+def _distance(row: Row) -> str:
+    """How far the cells are from the paper's, above or below: the geometric mean ratio minus 1."""
+    distance = row.get("distance")
+    return "" if distance is None else f"{distance:.0%}"
 
 
 def _extended_cells_table(cells: list[Row]) -> list[str]:
@@ -203,7 +215,8 @@ def list_cells(cells: list[Row]) -> list[tuple[str, str]]:
             (f"{row['combination']}; " if "combination" in row else "")
             + f"{row['reading']}, {BIAS_NAMES[row['bias']]}, "
             + ("" if "combination" in row else f"{N_NAMES[row['own_N']]}, ")
-            + f"at most {row['cap']}",
+            + f"at most {row['cap']}"
+            + (", harmonic F1" if row.get("f1") == HARMONIC else ""),
             f"{row['reached']} of {row['cells']}",
         )
         for row in cells

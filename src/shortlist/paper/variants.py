@@ -16,12 +16,13 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.kernels.lists import compute_independent_utilities
 from shortlist.paper import protocol
-from shortlist.paper.experiment import Experiment, Runner, pack_values
+from shortlist.paper.experiment import Experiment, Runner, harmonic_mean, pack_values
 from shortlist.paper.protocol import (
     BIASES,
     CALIBRATED,
     CAPS,
     EXTENSIONS,
+    HARMONIC,
     KINDS,
     LEARNED,
     LENGTHS,
@@ -30,7 +31,6 @@ from shortlist.paper.protocol import (
     METRICS,
     OPTIMAL,
     READINGS,
-    SELECTED_BY_F1,
     SPACES,
     TOLERANCE,
     UNIFORM,
@@ -120,19 +120,27 @@ class Outcomes:
         ideal = ideal_dcg(MAX_LENGTH)[np.clip(np.minimum(k, self.n_true), 1, MAX_LENGTH)]
         return np.asarray(self.dcg[np.arange(k.size), k] / ideal)
 
+    def precision_and_recall(self, lengths: Longs | int) -> tuple[Doubles, Doubles]:
+        """(n,) precision and (n,) recall of lists of these lengths; 0 for an empty list."""
+        k = np.minimum(lengths, self.n_candidates)
+        hits = self.hits[np.arange(k.size), k]
+        return hits / np.maximum(k, 1), hits / np.maximum(self.n_true, 1)
+
     @cached_property
     def curves(self) -> dict[str, list[float]]:
-        """Mean F1 and NDCG at every N of the paper's Figure 2."""
-        return {
-            "f1": [float(self.f1(N).mean()) for N in LENGTHS],
-            "ndcg": [float(self.ndcg(N).mean()) for N in LENGTHS],
-        }
+        """Mean F1 and NDCG at every N of the paper's Figure 2, and the harmonic F1."""
+        curves = [self.covered(np.full(self.n_true.size, N)) for N in LENGTHS]
+        return {name: [each[name] for each in curves] for name in (*METRICS, HARMONIC)}
 
     def covered(self, lengths: Longs) -> dict[str, float]:
-        """Mean F1 and NDCG over users with a list; 0 if there is none."""
+        """Mean F1 and NDCG over users with a list, and their harmonic F1; 0 if there is none."""
         covered: Bools = lengths > 0
+        if not covered.any():
+            return dict.fromkeys((*METRICS, HARMONIC), 0.0)
+        means = [float(each[covered].mean()) for each in self.precision_and_recall(lengths)]
         values = {"f1": self.f1(lengths), "ndcg": self.ndcg(lengths)}
-        return {name: float(each[covered].mean()) if covered.any() else 0.0 for name, each in values.items()}
+        figures = {name: float(each[covered].mean()) for name, each in values.items()}
+        return figures | {HARMONIC: float(harmonic_mean(*means))}
 
     def above(self, shift: float = 0.0, cap: int = MAX_LENGTH) -> Longs:
         """(n,) candidates above the boundary, which is moved up by `shift`."""
@@ -172,7 +180,9 @@ class Outcomes:
     def fixed_values(self, lengths: dict[str, int]) -> dict[str, Doubles]:
         """The values of users at the N of F1, and NDCG at its own N."""
         f1, ndcg = lengths["f1"], lengths["ndcg"]
-        return {"f1": self.f1(f1), "ndcg": self.ndcg(f1), "ndcg_own": self.ndcg(ndcg)}
+        values = {"f1": self.f1(f1), "ndcg": self.ndcg(f1), "ndcg_own": self.ndcg(ndcg)}
+        precision, recall = self.precision_and_recall(lengths[HARMONIC])
+        return values | {"precision": precision, "recall": recall}
 
     def values(self, lengths: Longs) -> dict[str, Doubles]:
         """The values of users with lists of these lengths, and who is covered."""
@@ -180,6 +190,8 @@ class Outcomes:
         for cap in CAPS:
             values[f"f1_{cap}"] = self.f1(np.minimum(lengths, cap))
             values[f"ndcg_{cap}"] = self.ndcg(np.minimum(lengths, cap))
+            precision, recall = self.precision_and_recall(np.minimum(lengths, cap))
+            values |= {f"precision_{cap}": precision, f"recall_{cap}": recall}
         return values | {"long": (lengths > MAX_ITEMS).astype(np.float64)}
 
 
@@ -303,7 +315,7 @@ class VariantSearch:
     def select(self, tried: list[Trial], reading: ProtocolReading, metric: str = "f1") -> Trial:
         """The best setting under a reading; for a dynamic model, among those with the paper's Cover-Ratio."""
         if tried[0]["model"] not in protocol.ORIGINAL:
-            return self.select_by_mean(tried, [reading])
+            return self.select_by_mean(tried, [reading], metric)
         target = self.target(tried[0])
         near = self.approach_cover_ratio(
             max(tried, key=lambda trial: self.score(trial, [reading], metric)), [reading]
@@ -319,10 +331,10 @@ class VariantSearch:
 
         return self._select([*tried, *(trial for trial in near if trial not in tried)], quality)
 
-    def select_by_mean(self, tried: list[Trial], readings: Readings) -> Trial:
+    def select_by_mean(self, tried: list[Trial], readings: Readings, metric: str = "f1") -> Trial:
         """The best setting by the mean score over the readings."""
         return self._select(
-            tried, lambda trials: float(np.mean([self.score(trial, readings) for trial in trials]))
+            tried, lambda trials: float(np.mean([self.score(trial, readings, metric) for trial in trials]))
         )
 
     def _select(self, tried: list[Trial], quality: Callable[[list[Trial]], Any]) -> Trial:
@@ -402,13 +414,14 @@ class Variants:
         for model in protocol.MODELS:
             for bias in BIASES:
                 tried = self.search.halve(model, {"bias": bias}, SPACES[model], self.budget.n_trials)
-                for metric in METRICS if model in protocol.ORIGINAL else ("f1",):
+                for metric in dict.fromkeys(KINDS[kind] for kind in protocol.kinds_of(model)):
                     for reading in self.users.readings:
                         selected[metric, model, bias, reading] = self.search.select(tried, reading, metric)
         return [
             _row(selected[metric, model, bias, reading], reading, {"kind": kind})
             for kind, metric in KINDS.items()
-            for model in (protocol.MODELS if kind == SELECTED_BY_F1 else protocol.ORIGINAL)
+            for model in protocol.MODELS
+            if kind in protocol.kinds_of(model)
             for bias in BIASES
             for reading in self.users.readings
         ]
@@ -456,7 +469,8 @@ def _row(trial: Trial, reading: ProtocolReading, names: dict[str, str]) -> Row:
     """One model in one variant: the selected settings, and what they reached on validation."""
     figures, params = trial["figures"][reading.name], trial["params"]
     is_extended = "lists" in names
-    best_N = {metric: int(np.argmax(figures[metric])) + LENGTHS[0] for metric in METRICS if metric in figures}
+    measures = (*METRICS, HARMONIC)
+    best_N = {name: int(np.argmax(figures[name])) + LENGTHS[0] for name in measures if name in figures}
     return {
         "model": trial["model"],
         "bias": params["bias"],
@@ -467,7 +481,7 @@ def _row(trial: Trial, reading: ProtocolReading, names: dict[str, str]) -> Row:
         "valid": {
             name: value
             for name, value in figures.items()
-            if (name.endswith(("target", "ratio")) if is_extended else name not in (*METRICS, "shift"))
+            if (name.endswith(("target", "ratio")) if is_extended else name not in (*measures, "shift"))
         },
     }
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from shortlist.evaluation import holm, paired_test
 from shortlist.paper import protocol
-from shortlist.paper.experiment import Pair, bootstrap, covered_means, unpack_values
+from shortlist.paper.experiment import Pair, bootstrap, covered_means, harmonic_mean, unpack_values
 from shortlist.paper.protocol import (
     BIASES,
     BOUNDARY,
@@ -19,6 +19,7 @@ from shortlist.paper.protocol import (
     EXTENSIONS,
     FAILS,
     FIXED,
+    HARMONIC,
     HOLDS,
     LENGTHS,
     METRICS,
@@ -27,6 +28,7 @@ from shortlist.paper.protocol import (
     ORIGINAL,
     P_LEVEL,
     SELECTED_BY_F1,
+    SELECTED_BY_HARMONIC,
     SELECTED_BY_NDCG,
 )
 from shortlist.types import Doubles
@@ -474,6 +476,8 @@ def stack_runs(row: Row) -> dict[str, Doubles]:
 def _figures(values: dict[str, Doubles]) -> Row:
     """Mean and standard deviation over seeds; F1 and NDCG of a dynamic model are those of covered users."""
     by_seed = {name: each.mean(axis=1) for name, each in values.items()}
+    if "precision" in values:
+        by_seed[HARMONIC] = harmonic_mean(by_seed.pop("precision"), by_seed.pop("recall"))
     if "covered" in values:
         covered = values["covered"]
         everyone = np.ones((covered.shape[1], 1))
@@ -483,6 +487,8 @@ def _figures(values: dict[str, Doubles]) -> Row:
             for metric in METRICS:
                 means = covered_means(values[f"{metric}_{cap}"], covered, everyone)
                 by_seed[f"{metric}_{cap}"] = means[:, 0]
+            both = values[f"precision_{cap}"], values[f"recall_{cap}"]
+            by_seed[f"{HARMONIC}_{cap}"] = covered_means(both, covered, everyone)[:, 0]
     return {
         name: {"mean": float(each.mean()), "sd": float(each.std(ddof=1)) if each.size > 1 else None}
         for name, each in by_seed.items()
@@ -505,12 +511,15 @@ def compare_with_original(dynamic: dict[str, Doubles], baseline: dict[str, Doubl
     """The dynamic model against the top-N model it extends, by a bootstrap over seeds and users.
 
     `f1_20` and the like: covered users against all users, as the paper compares, N chosen by F1.
-    `f1_all_20`: all users, an empty list counting 0.
+    `harmonic_20`: likewise, the harmonic mean of the mean precision and the mean recall. `f1_all_20`: all
+    users, an empty list counting 0.
     """
     pairs: dict[str, Pair] = {}
     for cap in CAPS:
         for metric in METRICS:
             pairs[f"{metric}_{cap}"] = dynamic[f"{metric}_{cap}"], dynamic["covered"], baseline[metric]
+        both = dynamic[f"precision_{cap}"], dynamic[f"recall_{cap}"]
+        pairs[f"{HARMONIC}_{cap}"] = both, dynamic["covered"], (baseline["precision"], baseline["recall"])
         pairs[f"f1_all_{cap}"] = dynamic[f"f1_{cap}"], None, baseline["f1"]
     return bootstrap(pairs, VARIANT_RESAMPLES, VARIANT_SEED)
 
@@ -521,29 +530,37 @@ def count_cells(
     extended: Sequence[Row] = (),
     combination: Combination | None = None,
 ) -> list[Row]:
-    """F1 and NDCG cells at or above the paper's, for every named variant.
+    """F1 and NDCG cells at or above the paper's, and their mean relative distance, for every named variant.
+
+    `f1` of a variant: "f1", the mean of the users' F1, or "harmonic", in models selected by it.
 
     With a combination, its extended rows stand for their models.
     """
     counts = []
-    for reading, bias, own_N, cap in product(readings, BIASES, (False, True), CAPS):
+    measures = {"f1": SELECTED_BY_F1}
+    if combination is None and any(row["kind"] == SELECTED_BY_HARMONIC for row in table):
+        measures[HARMONIC] = SELECTED_BY_HARMONIC
+    for measure, reading, bias, own_N, cap in product(measures, readings, BIASES, (False, True), CAPS):
         paper = [row for row in table if (row["reading"], row["bias"]) == (reading, bias)]
         others = [row for row in extended if row["reading"] == reading]
-        below, n_cells = [], 0
+        below, distances = [], []
         for metric in METRICS:
-            for row in _standing(paper, others, combination, metric, own_N):
-                n_cells += 1
-                if round(cell(row, metric, own_N, cap), 3) < row["paper"][metric]:
+            for row in _standing(paper, others, combination, metric, own_N, measures[measure]):
+                figure = cell(row, measure if metric == "f1" else metric, own_N, cap)
+                distances.append(abs(np.log(max(figure, 1e-9) / row["paper"][metric])))
+                if round(figure, 3) < row["paper"][metric]:
                     below.append(f"{protocol.title(row['model'])} {METRICS[metric]}")
         counts.append(
             {
                 **({} if combination is None else {"combination": combination.name}),
+                "f1": measure,
                 "reading": reading,
                 "bias": bias,
                 "own_N": own_N,
                 "cap": cap,
-                "cells": n_cells,
-                "reached": n_cells - len(below),
+                "cells": len(distances),
+                "reached": len(distances) - len(below),
+                "distance": float(np.expm1(np.mean(distances))) if distances else None,
                 "below": below,
             }
         )
@@ -551,7 +568,12 @@ def count_cells(
 
 
 def _standing(
-    paper: list[Row], extended: list[Row], combination: Combination | None, metric: str, own_N: bool
+    paper: list[Row],
+    extended: list[Row],
+    combination: Combination | None,
+    metric: str,
+    own_N: bool,
+    kind: str = SELECTED_BY_F1,
 ) -> list[Row]:
     """The rows that stand for the models: of the paper, or extended ones.
 
@@ -563,7 +585,7 @@ def _standing(
         return [
             row
             for row in paper
-            if row["kind"] == (SELECTED_BY_NDCG if by_ndcg and row["model"] in ORIGINAL else SELECTED_BY_F1)
+            if row["kind"] == (SELECTED_BY_NDCG if by_ndcg and row["model"] in ORIGINAL else kind)
         ]
     maximized = metric if own_N else "f1"
     dynamic_lists = next(name for name, each in combination.lists.items() if each == maximized)
