@@ -149,10 +149,10 @@ def _draw(data: Interactions) -> tuple[Figure, ...]:
     labels = [*map(str, range(1, MAX_SIZE + 1)), f">{MAX_SIZE}"]
     rows = np.diff(data.indptr)
     powers = np.bincount(np.log2(rows[rows > 0]).astype(np.int64)) if rows.any() else np.zeros(1, np.int64)
-    steps = [str(2**k) if k == 0 else f"{2**k}–{2 ** (k + 1) - 1}" for k in range(powers.size)]
+    steps = [str(2**k) for k in range(powers.size)]
     charts = [
         ("Items per basket", "items", "baskets", labels, sizes),
-        ("Rows per user", "rows", "users", steps, powers),
+        ("Rows per user", "rows, from this number to the next", "users", steps, powers),
     ]
     if data.time is not None and data.n_rows and int(data.time.max()) < 4e15:
         charts.append(_count_periods(data))
