@@ -142,8 +142,8 @@ class GFCF(MatrixModel):
     of LinkProp. Nothing is trained in epochs, and users that are new, or have new items, are scored like
     all others.
 
-    The defaults were chosen on MovieLens-1M, Last.fm and CiteULike-t (benchmarks/matrix.py): the settings
-    with the best mean NDCG@20 of 122, on a fifth of every user's training items.
+    The defaults were chosen on a part of the training items of MovieLens-1M, Last.fm and CiteULike-t; other
+    data may prefer more factors, so `search_space` is worth trying.
 
     Parameters
     ----------

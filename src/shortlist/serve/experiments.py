@@ -323,7 +323,7 @@ def read_log(store: EventStore, window_days: float, items: IdMap) -> tuple[Ranke
     shown=lists)`, and `evaluate_tails` says what one more item earns.
     """
     window = window_days * DAY
-    rows = store.explored_lists(0.0, now() - window, LOGGED_LISTS)
+    rows = store.lists_between(0.0, now() - window, LOGGED_LISTS, explored=True)
     if not rows:
         raise ConfigError(
             f"the log has no list with `explore` that is older than {window_days:g} days; set explore in the "

@@ -347,15 +347,16 @@ class EventStore:
         if values:
             connection.execute(self._insert(exposures).on_conflict_do_nothing(), values)
 
-    def explored_lists(self, start: float, end: float, limit: int) -> list[Any]:
-        """Logged lists of known users that may have run longer at random, oldest first."""
+    def lists_between(self, start: float, end: float, limit: int, *, explored: bool = False) -> list[Any]:
+        """Logged lists of known users, oldest first; with `explored`, those that may have run longer."""
         query = (
             sa.select(lists)
-            .where(lists.c.made >= start, lists.c.made < end)
-            .where(lists.c.user_id.is_not(None), lists.c.propensities.is_not(None))
+            .where(lists.c.made >= start, lists.c.made < end, lists.c.user_id.is_not(None))
             .order_by(lists.c.made, lists.c.list_id)
             .limit(limit)
         )
+        if explored:
+            query = query.where(lists.c.propensities.is_not(None))
         with self._read() as connection:
             return list(connection.execute(query))
 

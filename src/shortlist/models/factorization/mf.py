@@ -35,11 +35,8 @@ class BPRMF(FactorModel):
     negative_draws
         Items sampled per pair; the one that scores highest is used (dynamic negative sampling, Zhang et al.,
         SIGIR 2013). 1 is plain BPR. None: one per 500 items, 1 to 20, because more draws improve the top of
-        lists from many items and distort those from few; an update with more draws takes longer. Chosen on
-        Last.fm, CiteULike-t and MovieLens-1M without times: with 64 factors, NDCG@20 on a fifth of every
-        user's training items was .086, .197, .206, .211 with 1, 5, 10, 20 draws from 17,632 items of the
-        first, .051, .092, .098 with 1, 10, 20 from 25,584 of the second, and .221, .232, .231, .215 with 1,
-        5, 10, 20 from 3,706 of the third.
+        lists from many items and distort those from few; an update with more draws takes longer. The
+        rule was set on Last.fm, CiteULike-t and MovieLens-1M without times.
     init
         Scale of the random initial vectors.
     tol
