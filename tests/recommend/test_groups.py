@@ -183,6 +183,25 @@ def test_groups_are_kept(tmp_path):
     assert grown._state.groups.codes[grown.items_.index("a first item")].tolist() == [-1]
 
 
+@pytest.mark.parametrize("make", [pl.DataFrame, sl.Items.from_frame])
+def test_few_new_items_have_groups_or_none(make, tmp_path):
+    """Three distinct values are no categories by themselves; the model knows that the column groups items."""
+    model = sl.ContentProfile().fit(DATA, items=ITEMS)
+    few = pl.DataFrame({"item_id": ["n0", "n1", "n2"], "color": ["red", "mauve", "teal"]})
+    model.add_items(few if make is pl.DataFrame else sl.Items.from_frame(few, categories=["color"]))
+    model.add_items(make(pl.DataFrame({"item_id": ["m0", "m1"]})))
+    again = sl.load_model(model.save(tmp_path / "model.shortlist"))
+    groups = again.groups_.table.with_columns(item_id=again.groups_.ids.values)
+    assert groups.height == len(ITEMS) + 5
+    assert groups.tail(5).rows() == [
+        ("red", None, "n0"),
+        ("mauve", None, "n1"),
+        ("teal", None, "n2"),
+        (None, None, "m0"),
+        (None, None, "m1"),
+    ]
+
+
 @given(
     groups=st.lists(st.sampled_from(["a", "b", None]), min_size=1, max_size=12),
     limit=st.integers(1, 3),

@@ -80,9 +80,10 @@ class ItemGroups:
         is_same = items is self.aligned or items == self.aligned
         return self if is_same else replace(self, aligned=items)
 
-    def update(self, items: Items, aligned: IdMap) -> Self:
-        """With the groups of more items; a row of `items` replaces the row of the same id."""
-        names = [name for name in self.table.columns if name in items.kinds]
+    def update(self, items: Any, aligned: IdMap) -> Self:
+        """With the groups of more items, as Items or a table; a row replaces the row of the same id."""
+        given = items.kinds if isinstance(items, Items) else to_frame(items).columns
+        names = [name for name in self.table.columns if name in given]
         merged = self.items.merge(ItemGroups.of(items, aligned, names).items)
         return replace(self, ids=merged.ids, table=merged.table, aligned=aligned)
 

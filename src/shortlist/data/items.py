@@ -138,11 +138,11 @@ def _convert_vectors(column: pl.Series) -> pl.Series:
     return vectors
 
 
-def check_columns(frame: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
-    """The columns of `frame` in `more`; missing ones are null."""
-    return more.select(
+def check_columns(frame: pl.DataFrame, more: "Items") -> pl.DataFrame:
+    """The columns of `frame` for the rows of `more`; missing ones are null."""
+    return pl.DataFrame(
         [
-            pl.col(name) if name in more.columns else pl.lit(None, dtype=dtype).alias(name)
+            more.table[name] if name in more.kinds else pl.Series(name, [None] * len(more), dtype)
             for name, dtype in frame.schema.items()
         ]
     )
@@ -352,7 +352,7 @@ class Items:
         at = self.ids.lookup(more.ids.values)
         kept = pl.Series(range(len(self)), dtype=pl.Int64)
         kept = kept.filter(~kept.is_in(pl.Series(at[at >= 0], dtype=pl.Int64).to_list()))
-        table = pl.concat([self.table[kept], check_columns(self.table, more.table)])
+        table = pl.concat([self.table[kept], check_columns(self.table, more)])
         ids = pl.concat([self.ids.values.gather(kept), more.ids.values.cast(self.ids.values.dtype)])
         names = None
         if self.names is not None:

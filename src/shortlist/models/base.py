@@ -1396,7 +1396,7 @@ class ContentRecommender(Recommender):
             content = space.read(items)
             grown = self._with_items(state, content, extend_items(state.history, content))
             if grown.groups is not None:
-                grown = replace(grown, groups=grown.groups.update(Items.of(items), grown.history.items))
+                grown = replace(grown, groups=grown.groups.update(items, grown.history.items))
             self._state = grown
         return self
 
