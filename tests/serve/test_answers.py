@@ -18,6 +18,7 @@ def live(tmp_path_factory, model_file):
     secret = create_token(folder / "tokens", "all", ["read", "events", "admin"])
     with start(folder, token_file=str(folder / "tokens")) as client:
         client.headers["authorization"] = f"Bearer {secret}"
+        client.folder = folder
         yield client
 
 
@@ -105,6 +106,27 @@ def test_similar_items_have_a_score(live):
     scores = [item["score"] for item in items]
     assert scores == sorted(scores, reverse=True)
     live.post("/v1/model", json={"name": "shop"})
+
+
+def test_a_saved_cutoff_cuts_lists_over_http(live):
+    candidates = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(N=8, filter_seen=False)
+    cutoff = sl.cutoff.Threshold(threshold=float(candidates.scores[3]))
+    cutoff.save(live.folder / "cut.shortlist")
+    body = {"lists": scored_lists(3), "cutoff": "cut"}
+    answer = live.post("/v1/cut", json=body)
+    assert answer.status_code == 200
+    lengths = [len(row["items"]) for row in answer.json()["lists"]]
+    table = {
+        row["user_id"]: sum(item["score"] > cutoff.threshold for item in row["items"])
+        for row in body["lists"]
+    }
+    assert lengths == list(table.values())
+    sl.cutoff.FixedN(N=1).save(live.folder / "cut.shortlist")  # replaced: it is read again
+    again = live.post("/v1/cut", json=body).json()["lists"]
+    assert [len(row["items"]) for row in again] == [1, 1, 1]
+    assert live.post("/v1/cut", json=body | {"cutoff": "shop"}).status_code == 409  # a model, not a cutoff
+    assert live.post("/v1/cut", json=body | {"cutoff": "none"}).status_code == 404
+    (live.folder / "cut.shortlist").unlink()
 
 
 def test_cut_lists_are_explained(live):

@@ -13,7 +13,7 @@ from tests.serve.browser import CHROMIUM, DESKTOP, HOSTILE_NAME, HOSTILE_USER, P
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
 FOCUSED = (Path(__file__).parent / "focused.js").read_text(encoding="utf-8")
-VIEWS = ("lookup", "tradeoff", "health", "models")
+VIEWS = ("lookup", "tradeoff", "experiment", "health", "models")
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium here (Debian: apt-get install chromium)"
@@ -370,3 +370,17 @@ def test_the_policy_refuses_inline_style_and_script(open_page):
     assert len(page.problems) == 2
     assert all("Content Security Policy" in text for text in page.problems)
     page.problems.clear()
+
+
+def test_an_experiment_is_shown_and_stopped(open_page, server):
+    arms = [{"name": "three", "share": 0.5, "options": {"N": 3}}, {"name": "dynamic", "share": 0.5}]
+    assert server.call("/v1/experiment", {"name": "spring", "arms": arms})[0] == 200
+    server.call("/v1/recommend", {"users": [f"u{k}" for k in range(1, 20)]})
+    page = open_page("/#experiment")
+    page.get_by_role("heading", name="Experiment spring: not yet").wait_for()
+    assert page.get_by_role("row").count() == 3
+    assert page.evaluate(AUDIT) == []
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Stop").click()
+    page.get_by_text("Stopped.").wait_for()
+    page.get_by_role("heading", name="Put an arm into service").wait_for()

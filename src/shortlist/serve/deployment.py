@@ -121,7 +121,7 @@ class Deployment:
             try:
                 self._served = self._prepare(activation)
             except (ShortlistError, OSError) as error:
-                self.activation_error = self._describe(activation.model, error)
+                self.activation_error = self.describe_error(activation.model, error)
             else:
                 return
         self.activate(name, "the earlier models cannot be loaded")
@@ -147,7 +147,7 @@ class Deployment:
                 trial = self._latest_use(name, file_checksum(path), note, content)
                 served = self._prepare(trial)
             except (ModelFileError, OSError) as error:
-                raise ModelFileError(self._describe(name, error)) from None
+                raise ModelFileError(self.describe_error(name, error)) from None
             number = self._store.add_activation(
                 name, trial.checksum, trial.events_until, note, content, trial.forgotten_until
             )
@@ -176,7 +176,7 @@ class Deployment:
                     raise
                 except (ShortlistError, OSError) as error:  # the model in service stays
                     self._failed = (latest[0].number, time.monotonic() + RETRY_SECONDS)
-                    self.activation_error = self._describe(latest[0].model, error)
+                    self.activation_error = self.describe_error(latest[0].model, error)
             if self._served is not None:
                 self._served = self._observe(self._served)
             if others or self._others:
@@ -196,7 +196,7 @@ class Deployment:
                 raise
             except (ShortlistError, OSError) as error:  # its users get the lists of the model in service
                 self._failed_others[name] = time.monotonic() + RETRY_SECONDS
-                self.activation_error = self._describe(name, error)
+                self.activation_error = self.describe_error(name, error)
         self._others = kept
 
     def _latest_use(self, name: str, checksum: str, note: str, cutoff: bytes | None = None) -> Activation:
@@ -205,7 +205,7 @@ class Deployment:
         until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.forgotten_until)
         return Activation(0, name, checksum, until, cutoff, gone, now(), note)
 
-    def _describe(self, name: str, error: BaseException) -> str:
+    def describe_error(self, name: str, error: BaseException) -> str:
         """Why a model cannot be served, without paths."""
         if isinstance(error, OSError):
             reason = f"{error.strerror or type(error).__name__}; check the folder and the temporary folder."

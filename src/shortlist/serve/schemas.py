@@ -235,7 +235,10 @@ class CutBody(Body):
     """Scores of any ranker, to be cut."""
 
     lists: ScoredLists
-    cutoff: StrictStr = Field(description="A `cutoff_id` from /v1/cut/fit.", max_length=200)
+    cutoff: StrictStr = Field(
+        description="A `cutoff_id` from /v1/cut/fit, or the name of a saved cutoff in the model folder.",
+        max_length=200,
+    )
 
 
 class CutItem(Answer):

@@ -20,7 +20,7 @@ from starlette.types import Receive
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
-from shortlist.errors import ShortlistError
+from shortlist.errors import ModelFileError, ShortlistError
 from shortlist.recommend.request import CutoffChoice
 from shortlist.serve import clock
 from shortlist.serve.budget import BudgetKeeper, Pace
@@ -450,14 +450,27 @@ class Service:
         if name not in self._cutoffs:
             content = self.store.cutoff(name)
             if content is None:
-                raise RequestError(
-                    404,
-                    "unknown_cutoff",
-                    'cutoff must be "auto", "boundary" or a known cutoff_id',
-                    "POST /v1/cut/fit returns one",
-                )
+                return self._cutoff_file(name)
             self._cutoffs[name] = cutoff_from_bytes(content)
         return self._cutoffs[name]
+
+    def _cutoff_file(self, name: str) -> Cutoff:
+        """The cutoff that `shortlist cut --save` wrote into the folder of the models, under its file name."""
+        if name not in self.deployment.model_names():
+            raise RequestError(
+                404,
+                "unknown_cutoff",
+                'cutoff must be "auto", "boundary", a known cutoff_id or a saved cutoff in the model folder',
+                "POST /v1/cut/fit returns a cutoff_id; `shortlist cut --save` writes a file",
+            )
+        path = self.deployment.path_of(name)
+        key = f"{name} {path.stat().st_mtime_ns}"  # a file that was replaced is read again
+        if key not in self._cutoffs:
+            try:
+                self._cutoffs[key] = Cutoff.load(path)
+            except (ModelFileError, OSError) as error:
+                raise ModelFileError(self.deployment.describe_error(name, error)) from None
+        return self._cutoffs[key]
 
 
 def takes_part(body: RecommendBody) -> bool:

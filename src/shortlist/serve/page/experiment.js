@@ -41,6 +41,7 @@ export async function experiment(view) {
       h("section", { class: "card" }, h("h2", {}, "Arms"),
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Arms" },
           h("table", {},
+            h("caption", { class: "unseen" }, "Arms, their users and what they did"),
             h("thead", {}, h("tr", {}, ["Arm", "Lists", "Share", "Users", "Complete", METRICS[data.metric]].map((name) => h("th", { scope: "col" }, name)))),
             h("tbody", {}, data.arms.map((arm) => h("tr", {},
               h("th", { scope: "row" }, arm.name), h("td", {}, arm.description), h("td", {}, percent(arm.share)), h("td", {}, count(arm.users)),
