@@ -57,8 +57,9 @@ def test_all_models_are_tried_and_the_best_is_selected():
     assert type(fitted()).__name__ == report.models[0]["model"]
     assert fitted().history_.fingerprint == shoppers().fingerprint  # fitted on all data
     params = {row["model"]: row["params"] for row in report.models}
-    assert params["HRM"]["repeat_decay"] == 0.9  # the data has repeats
-    assert params["HRM"]["trend_half_life"] == 3.0  # the data has timestamps
+    tried = sl.HRM(**params["HRM"]).fit(shoppers())
+    assert tried.repeat_decay == 0.9  # the data has repeats
+    assert tried.trend_half_life == 3.0  # the data has timestamps
     by_cutoff = {row["cutoff"]: row["score"] for row in report.cutoffs}
     assert report.cutoffs[0]["score"] >= by_cutoff["fixed N"]
 
@@ -298,7 +299,7 @@ def test_models_too_slow_for_the_data_are_skipped(few_models, monkeypatch):
     monkeypatch.setattr(tifuknn, "MANY_USERS", 10)
     skipped = sl.fit(shoppers(), budget="quick").selection_.skipped
     assert skipped == {
-        "EASE": "40 items are more than 10",
+        "EASE": "users have several baskets, and 40 items are more than 10",
         "TIFUKNN": "40 users are more than 10",
     }
 

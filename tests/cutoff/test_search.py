@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from shortlist.core.metrics import metrics_of_length
+from shortlist.core.metrics import Money, metrics_of_length
 from shortlist.cutoff import FixedN, Threshold, top_candidates
 from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import (
@@ -24,13 +24,20 @@ tables = arrays(
     np.float32, (5, 6), elements=st.sampled_from([-np.inf, -1.0, 0.0, 0.25, 0.5, 0.75, 2.0, np.inf])
 )
 outcomes = arrays(np.bool_, (5, 6)).filter(lambda y: y.any())
+AMOUNTS = {"value": {"gain": 1.0, "cost": 0.25}}  # what a target needs; sums of quarters are exact
+
+
+def utility_of(known, lengths, target):
+    """The mean utility of lists of these lengths."""
+    money = Money(**AMOUNTS[target]) if target in AMOUNTS else None
+    return user_utilities(known, lengths, target, money).mean()
 
 
 def all_thresholds(lists, known, target):
     """The best mean utility over all thresholds."""
     limits = [np.inf, -np.inf, *np.unique(lists.scores)]
     lengths = [count_above(lists.scores.astype(float), lists, limit) for limit in limits]
-    return max(user_utilities(known, one, target).mean() for one in lengths)
+    return max(utility_of(known, one, target) for one in lengths)
 
 
 @pytest.mark.parametrize("target", metrics_of_length())
@@ -38,8 +45,8 @@ def all_thresholds(lists, known, target):
 def test_threshold_is_optimal(target, scores, y):
     lists, truth = top_candidates(scores), Interactions.from_csr(y)
     known = label_lists(lists, truth)
-    cut = Threshold(target=target).fit(scores, truth)
-    utility = user_utilities(known, cut.lengths(scores), target).mean()
+    cut = Threshold(target=target, **AMOUNTS.get(target, {})).fit(scores, truth)
+    utility = utility_of(known, cut.lengths(scores), target)
     assert utility == pytest.approx(all_thresholds(lists, known, target), abs=1e-12)
 
 
@@ -48,12 +55,12 @@ def test_threshold_is_optimal(target, scores, y):
 def test_length_is_optimal(target, scores, y):
     truth = Interactions.from_csr(y)
     known = label_lists(top_candidates(scores), truth)
-    cut = FixedN(target=target).fit(scores, truth)
-    utilities = [user_utilities(known, FixedN(N=n).lengths(scores), target).mean() for n in range(1, 7)]
-    assert user_utilities(known, cut.lengths(scores), target).mean() == pytest.approx(
-        max(utilities), abs=1e-12
-    )
-    assert 1 + int(np.argmax(np.array(utilities) >= max(utilities) - 1e-12)) == cut.N_
+    cut = FixedN(target=target, **AMOUNTS.get(target, {})).fit(scores, truth)
+    utilities = [utility_of(known, FixedN(N=n).lengths(scores), target) for n in range(1, 7)]
+    best = max(utilities)
+    assert utility_of(known, cut.lengths(scores), target) == pytest.approx(max(best, 0.0), abs=1e-12)
+    shortest = 1 + int(np.argmax(np.array(utilities) >= best - 1e-12))
+    assert cut.N_ == (shortest if best >= 0 else 0)  # nothing is shown if every length loses money
 
 
 @pytest.mark.parametrize("target", metrics_of_length())
@@ -62,8 +69,9 @@ def test_served_length_is_the_one_that_evaluation_reports(target, seed):
     rng = np.random.default_rng(seed)
     lists = top_candidates(rng.random((60, 40)))
     truth = Interactions.from_csr(rng.random((60, 40)) < 0.1)
-    reported = best_fixed_n(fixed_n_curve(lists, truth, range(1, 41)), target)
-    assert reported == FixedN(target=target).fit(lists, truth).N_
+    amounts = AMOUNTS.get(target, {})
+    reported = best_fixed_n(fixed_n_curve(lists, truth, range(1, 41), **amounts), target)
+    assert reported == FixedN(target=target, **amounts).fit(lists, truth).N_
 
 
 @given(scores=tables, coverage=st.floats(0, 1))

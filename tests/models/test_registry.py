@@ -90,5 +90,8 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
     data = sl.load_dataset("sample")
     left_out = ("TwoStage", "ALS", "GFCF")  # by LightGBM, or because the data has baskets
     assert all(kind.why_unsuitable(data) is None for kind in CLASSES if kind.__name__ not in left_out)
-    assert sl.HRM.first_settings(data) == {"repeat_decay": 0.9, "trend_half_life": 3.0}
-    assert sl.HRM.first_settings(once) == {}
+    assert all(kind.first_settings(data) == {} for kind in CLASSES)  # defaults suit themselves to the data
+    for repeats, terms in ((True, (0.9, 3.0)), (False, (None, None))):
+        hybrid = sl.HRM()
+        hybrid.choose_params(has_times=True, has_repeats=repeats)
+        assert (hybrid.repeat_decay, hybrid.trend_half_life) == terms

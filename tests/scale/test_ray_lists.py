@@ -69,13 +69,13 @@ def test_two_stage_learns_from_examples_of_the_cluster(cluster, monkeypatch):
 
 
 class Dying(sl.PersonalFrequency):
-    """Kills its process when it writes the lists of one file, once."""
+    """Kills its process when it scores the users of one file, once."""
 
-    def recommend_to_file(self, path, users=None, **options):
-        if path.name.startswith("part-00002") and not (path.parent / "killed").exists():
-            (path.parent / "killed").touch()
+    def score(self, request):
+        if request.user_ids[0] == self.user and os.getpid() != self.driver and not self.killed.exists():
+            self.killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().recommend_to_file(path, users, **options)
+        return super().score(request)
 
 
 def test_lists_are_the_same_if_a_worker_is_killed(cluster, tmp_path, monkeypatch):
@@ -84,10 +84,12 @@ def test_lists_are_the_same_if_a_worker_is_killed(cluster, tmp_path, monkeypatch
     dying = Dying(**fitted.get_params())
     dying._state = fitted._state
     one, other = tmp_path / "one", tmp_path / "other"
+    dying.killed, dying.driver = tmp_path / "killed", os.getpid()
     sl.recommend_to_folder(fitted, one, N=5, users_per_file=64)
+    dying.user = sl.RankedLists.read(one / "part-00002-of-00007.parquet").users.values[0]
     sl.recommend_to_folder(dying, other, N=5, users_per_file=64, engine=sl.RayEngine())
-    assert (other / "killed").exists()
-    assert len(contents(one)) > 4
+    assert dying.killed.exists()
+    assert len(contents(one)) == 7
     assert contents(one) == contents(other)
 
 

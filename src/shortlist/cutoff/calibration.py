@@ -431,10 +431,12 @@ class CalibratedCutoff(Cutoff):
 
     @property
     def uses_probabilities(self) -> bool:
+        """Whether the cutoff computes the probabilities of candidates, which the lists then carry."""
         return True
 
     @property
     def reorders(self) -> bool:
+        """Whether the fitted calibration may give probabilities another order than the scores."""
         calibration = vars(self).get("calibration_")
         return self.uses_probabilities and getattr(calibration, "method_", "none") in ("features", "trees")
 

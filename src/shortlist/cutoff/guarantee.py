@@ -520,6 +520,7 @@ class Guarantee(CalibratedCutoff):
 
     @property
     def uses_probabilities(self) -> bool:
+        """Whether the threshold is one of probabilities, which the lists then carry."""
         return self.on == "probability"
 
     def _values(self, lists: RankedLists) -> Doubles:

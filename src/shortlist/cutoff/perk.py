@@ -108,6 +108,7 @@ class PerK(Cutoff):
 
     @property
     def uses_probabilities(self) -> bool:
+        """True: the lists carry the probabilities that the sizes are computed from."""
         return True
 
     def _ranked(self, lists: RankedLists, history: Interactions | None) -> RankedLists:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.core.checks import check_array, check_bool, check_float_value, check_names, file_error
-from shortlist.core.metrics import metrics_of_length
+from shortlist.core.metrics import Metric, metrics_of_length
 from shortlist.core.params import check_choice
 from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, needs_all_outcomes
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
@@ -49,7 +49,7 @@ class UtilityRegression(Cutoff):
     n_candidates
         Number of top candidates considered per user.
     target
-        Metric to maximize; see `FixedN`.
+        Metric to maximize: "f1", "ndcg" or "ndcg_paper"; see `FixedN`.
 
     References
     ----------
@@ -77,7 +77,8 @@ class UtilityRegression(Cutoff):
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_choice("target", self.target, metrics_of_length())
+        names = [name for name in metrics_of_length() if not Metric.registry[name].needs_money]
+        check_choice("target", self.target, names)  # no list is empty, also where each loses money
 
     @property
     def is_ready(self) -> bool:

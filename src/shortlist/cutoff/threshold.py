@@ -27,12 +27,12 @@ TARGETS = ("f1", "ndcg")  # metrics whose expectation is computed
 ON = ("score", "probability")
 
 
-def user_utilities(labels: Labels, lengths: Ints, target: str) -> Doubles:
+def user_utilities(labels: Labels, lengths: Ints, target: str, money: Money | None = None) -> Doubles:
     """(n_labeled,) utility of lists of these lengths for labeled users; 0 for an empty list."""
     ends = labels.lists.indptr[:-1] + lengths - 1
     shown = labels.labeled & (lengths > 0)
     utility = np.zeros(len(labels.lists))
-    utility[shown] = labels.utilities(target)[ends[shown]]
+    utility[shown] = labels.utilities(target, money)[ends[shown]]
     return utility[labels.labeled]
 
 
@@ -276,6 +276,7 @@ class Threshold(CalibratedCutoff):
 
     @property
     def uses_probabilities(self) -> bool:
+        """Whether the threshold is one of probabilities, which the lists then carry."""
         return self.on == "probability"
 
     def _values(self, lists: RankedLists) -> Doubles:

@@ -96,11 +96,17 @@ def check_data(data: Interactions | Any) -> DataCheck:
 
     Examples
     --------
-    >>> print(sl.check_data(sl.load_dataset("sample")))  # doctest: +ELLIPSIS
-    rows                          13,786
-    users                         300
-    items                         140
-    ...
+    >>> print(sl.check_data(sl.load_dataset("sample")))
+    rows                        13,786
+    users                       300
+    items                       140
+    baskets                     3,145
+    items per basket            4.38
+    users with several baskets  300
+    repeats                     52.4%
+    merged duplicates           0
+    first day                   2024-01-01
+    last day                    2024-06-28
     no doubts
     """
     data = Interactions.of(data)

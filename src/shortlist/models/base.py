@@ -932,7 +932,9 @@ class Recommender(Estimator, ABC):
         Examples
         --------
         >>> cutoff = sl.cutoff.ExpectedValue(gain=1.0, cost=0.1)
-        >>> model = sl.fit(sl.load_dataset("sample"), models="PersonalFrequency", cutoff=cutoff)
+        >>> model = sl.fit(
+        ...     sl.load_dataset("sample"), models="PersonalFrequency", cutoff=cutoff, users="buyers"
+        ... )
         >>> model.allocate(budget=500).n_items
         500
         """
@@ -1180,7 +1182,7 @@ class Recommender(Estimator, ABC):
         if (first := int(times.min())) < end:
             given, last = (str(np.datetime64(time, "us")) for time in (first, end - 1))
             raise ConfigError(
-                f"at must not be before the last event that {type(self).__name__} knows ({last}), because "
+                f"at must be after the last event that {type(self).__name__} knows ({last}), because "
                 f"its lists would use later events of other users, got {given}; fit the model on earlier "
                 "events, or use evaluate_over_time."
             )
