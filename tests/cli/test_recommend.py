@@ -10,7 +10,7 @@ from shortlist.cutoff import FixedN
 from shortlist.data.lists import RankedLists
 from tests.models.cases import ALL_MODELS, fitted
 
-AT = "1970-01-01T00:03:20"
+PAST, LATER = "1970-01-01T00:03:20", "1970-01-01T00:05:00"  # the last event is at 00:04:54
 
 
 @pytest.mark.parametrize("name", ALL_MODELS)
@@ -21,8 +21,13 @@ def test_files_screen_and_library_agree(name, tmp_path, capsys):
     FixedN(N=3).save(cutoff)
     items = [f"i{i:02}" for i in range(0, 20, 3)]
     candidates.write_text("\n".join(items))
-    options = ["--cutoff", cutoff, "--candidates", candidates, "--at", AT]
-    lists = model.recommend(cutoff=FixedN(N=3), candidates=items, at=AT)
+    if not model.answers_past:
+        words = ("recommend", saved, "--user", "u03", "--N", "3", "--at", PAST)
+        assert main([str(word) for word in words]) == 2
+        assert f"at must be after the last event that {name} knows" in capsys.readouterr().err
+    at = PAST if model.answers_past else LATER
+    options = ["--cutoff", cutoff, "--candidates", candidates, "--at", at]
+    lists = model.recommend(cutoff=FixedN(N=3), candidates=items, at=at)
     for suffix in ("parquet", "csv", "jsonl"):
         out = tmp_path / f"lists.{suffix}"
         assert main([str(word) for word in ("recommend", saved, "--out", out, *options)]) == 0

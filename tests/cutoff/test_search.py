@@ -60,7 +60,7 @@ def test_length_is_optimal(target, scores, y):
     best = max(utilities)
     assert utility_of(known, cut.lengths(scores), target) == pytest.approx(max(best, 0.0), abs=1e-12)
     shortest = 1 + int(np.argmax(np.array(utilities) >= best - 1e-12))
-    assert cut.N_ == (shortest if best >= 0 else 0)  # nothing is shown if every length loses money
+    assert (shortest if best >= 0 else 0) == cut.N_  # nothing is shown if every length loses money
 
 
 @pytest.mark.parametrize("target", metrics_of_length())
