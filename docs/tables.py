@@ -423,7 +423,13 @@ def find_output(page: str, script: str) -> re.Match[str]:
 
 def run_scripts(page: str) -> str:
     """Return the page with the current output of the scripts."""
-    for script in ("next_basket.py", "daily_papers.py", "push_with_cost.py", "two_weeks.py"):
+    for script in (
+        "next_basket.py",
+        "daily_papers.py",
+        "push_with_cost.py",
+        "weekly_offers.py",
+        "two_weeks.py",
+    ):
         command = [sys.executable, str(EXAMPLES.parents[1] / "examples" / script)]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()
         place = find_output(page, script)

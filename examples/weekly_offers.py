@@ -41,7 +41,9 @@ items = items.filter(pl.col("item_id").is_in(data.items.values.implode()))
 print(f"{items.height:,} items; half of the purchases earn more than {items['margin'].median():.2f}")
 
 # %% Any model with calibrated probabilities. The cutoff is fitted on the visit before the last one.
-model = sl.fit(split.train_valid, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedValue(cost=COST))
+# Offers are for customers who visit the shop.
+cutoff = sl.cutoff.ExpectedValue(cost=COST)
+model = sl.fit(split.train_valid, models="PersonalFrequency", cutoff=cutoff, users="buyers")
 customers = split.test.users.to_ids(split.test.active_users)
 budget = 2 * len(customers)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from cyclopts import App
 
 from shortlist.cli import app, main
 from shortlist.cli.app import MODULES, explain_failure
@@ -209,7 +210,8 @@ def test_summary_of_a_command_is_the_first_line_of_its_help(capsys, command):
 def test_help_fits_80_columns_without_breaking_lines_twice(command):
     module = importlib.import_module(f"shortlist.cli.{MODULES.get(command, command)}")
     function = getattr(module, f"{command}_command")
-    paragraphs = [text.splitlines() for text in inspect.cleandoc(function.__doc__).split("\n\n")]
+    help_text = function.help if isinstance(function, App) else function.__doc__
+    paragraphs = [text.splitlines() for text in inspect.cleandoc(help_text).split("\n\n")]
     assert [line for lines in paragraphs if len(lines) > 1 for line in lines if len(line) > 79] == []
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import time
 
 import polars as pl
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.app import build
+from shortlist.serve.config import load_config
+from shortlist.serve.store import EventStore, ListRow
 from tests import exports
 
 QUICK = ["--set", "n_epochs=3", "n_factors=8"]
@@ -89,13 +92,33 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     write_items(tmp_path)
     exports.clickstream(tmp_path / "events.ndjson")
     rated.drop("n", "weight").write_parquet(tmp_path / "events.parquet")
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    for name in ("scores", "tomorrow"):
+        sl.PersonalFrequency().fit(split.train).recommend(N=30).write(tmp_path / f"{name}.parquet")
+    split.valid.to_frame().write_parquet(tmp_path / "next.parquet")
+    later = split.test.to_frame().with_columns(pl.col("timestamp").dt.offset_by("1y"))
+    later.write_parquet(tmp_path / "next_week.parquet")
     small = sl.BPRMF(n_epochs=1, n_factors=8)
     sl.fit_to_folder(small, tmp_path / "events.parquet", tmp_path / "model")
+    store = EventStore(load_config({"model": "shop.shortlist"}).database)
+    store.create()  # a list that ran longer at random a month ago, and what its user did
+    old = time.time() - 30 * 86_400
+    store.add_lists([ListRow("l1", "u1", "shop", "c", old, '["i1", "i2"]', None, "[1, 0.5]", None, 1.0)])
+    event = {
+        "event_id": "e1",
+        "user_id": "u1",
+        "item_id": "i2",
+        "time": int((old + 9) * 1e6),
+        "received": old + 9,
+    }
+    store.add_events([[event | {"weight": None, "list_id": "l1"}]])
+    store.close()
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]
     commands += [["datasets", name] for name in app["datasets"] if not name.startswith("-")]
     for command in commands:
-        examples = re.findall(r"^  (shortlist .*)$", run(capsys, *command, "--help"), re.MULTILINE)
+        shown = re.sub(r"\\\n +", "", run(capsys, *command, "--help"))  # a backslash continues a line
+        examples = re.findall(r"^  (shortlist .*)$", shown, re.MULTILINE)
         assert examples, f"shortlist {' '.join(command)} --help has no example"
         for example in examples:
             words = shlex.split(example)[1:]

@@ -51,7 +51,8 @@ def test_the_page_has_every_part(limits):
 
 def test_the_command_writes_lists_and_report_or_nothing(tmp_path, capsys):
     split = sl.split.last_basket(sl.load_dataset("sample"))
-    model = sl.fit(split.train_valid, models="PersonalFrequency", cutoff=sl.cutoff.ExpectedValue(cost=0.1))
+    cutoff = sl.cutoff.ExpectedValue(cost=0.1)
+    model = sl.fit(split.train_valid, models="PersonalFrequency", cutoff=cutoff, users="buyers")
     file, out, report = model.save(tmp_path / "m.shortlist"), tmp_path / "o.parquet", tmp_path / "o.html"
     test = tmp_path / "test.parquet"
     split.test.to_frame().write_parquet(test)

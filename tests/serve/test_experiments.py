@@ -316,8 +316,10 @@ def test_tails_from_the_log(store):
     assert table["value"].to_list() == pytest.approx([0.7, -0.3])
     assert table["low"][0] < 0.5 < table["high"][0]
     assert table["low"][1] == 0
-    with pytest.raises(ConfigError, match="explore"):
+    with pytest.raises(ConfigError, match="no list with `explore` that is older than 1e\\+06 days"):
         read_log(store, 1e6, sl.IdMap.of(["i1"]))
+    with pytest.raises(ConfigError, match="no event within 1e-05 days of a list with `explore`"):
+        read_log(store, 1e-5, sl.IdMap.of(["i1"]))
 
 
 def test_the_service_explores_by_its_setting(folder, header):

@@ -66,7 +66,7 @@ def allocate_command(
     For example:
       shortlist allocate shop.shortlist --budget 500 --out offers.parquet
       shortlist allocate shop.shortlist --gain 3 --cost 0.2 --out offers.parquet
-      shortlist allocate shop.shortlist --budget 500 --out offers.parquet \
+      shortlist allocate shop.shortlist --budget 500 --out offers.parquet \\
         --report offers.html --test next_week.parquet
     """
     if out.suffix not in ENDINGS:

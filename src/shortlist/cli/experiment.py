@@ -76,8 +76,10 @@ def experiment_command(
     dashboard can also put an arm into service.
 
     For example:
-      shortlist experiment plan shop.shortlist --test held.csv --arm ten:share=0.5,N=10 --arm new:share=0.5
-      shortlist experiment start shop.shortlist --name spring --arm ten:share=0.5,N=10 --arm new:share=0.5
+      shortlist experiment plan shop.shortlist --test next_week.parquet \\
+        --arm ten:share=0.5,N=10 --arm new:share=0.5
+      shortlist experiment start shop.shortlist --name spring \\
+        --arm ten:share=0.5,N=10 --arm new:share=0.5
       shortlist experiment status shop.shortlist
       shortlist experiment stop shop.shortlist --name spring
       shortlist experiment tails shop.shortlist --gain 1.5 --cost 0.02

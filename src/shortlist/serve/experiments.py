@@ -346,6 +346,11 @@ def read_log(store: EventStore, window_days: float, items: IdMap) -> tuple[Ranke
         ] or [(row.list_id, None, 0, None, None)]
         later = {e.item_id for e in events[row.user_id] if row.made <= e.received < row.made + window}
         chosen += [(row.list_id, item) for item in sorted(later)]
+    if not chosen:
+        raise ConfigError(
+            f"the log has no event within {window_days:g} days of a list with `explore`; send events to the "
+            "service, or use a longer window."
+        )
     kind = pl.Int64 if items.kind == "integer" else pl.String
     numbers = {"rank": pl.Int64, "probability": pl.Float64, "propensity": pl.Float64}
     schema = {"user_id": pl.String, "item_id": pl.String, **numbers}
