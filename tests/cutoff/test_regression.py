@@ -9,7 +9,7 @@ import shortlist as sl
 from shortlist.cutoff import Cutoff, FixedN, UtilityRegression, top_candidates
 from shortlist.cutoff.regression import LIMIT, _solve, shape_ranks
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.curves import add_curve_products, fill_shapes, find_best_lengths
+from shortlist.kernels.glm import add_curve_products, fill_shapes, find_best_lengths
 
 
 def world(n_lists=120, n_items=30, seed=0, informative=True):

@@ -13,14 +13,14 @@ from shortlist.errors import ConfigError
 from shortlist.paper import claims, protocol
 from shortlist.paper import reproduce as module
 from shortlist.paper import verdicts as findings
-from shortlist.paper.claims import FULL, QUICK, Budget
+from shortlist.paper.claims import FULL, QUICK, ClaimBudget
 from shortlist.paper.experiment import Experiment, Runner, pack_values, unpack_values
 from shortlist.paper.protocol import COVERED, FAILS, HOLDS
 from shortlist.paper.report import table1_cells
 from shortlist.paper.reproduce import reproduce
 from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS, VariantBudget
 
-TINY = Budget(
+TINY = ClaimBudget(
     n_trials=1,
     n_epochs=3,
     patience=3,
@@ -150,7 +150,7 @@ def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     def fake_reproduce(dataset, **settings):
         given[type(settings["budget"])] = settings | {"dataset": dataset}
         settings["progress"]("one result")
-        if isinstance(settings["budget"], Budget):
+        if isinstance(settings["budget"], ClaimBudget):
             return {"datasets": {"sample": {"verdicts": [verdict]}}}
         cells = [{"reading": "r", "bias": True, "own_N": False, "cap": 20, "reached": 1, "cells": 2}]
         extended = {"cells": [one | {"combination": "c", "own_N": True} for one in cells]}

@@ -5,7 +5,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.reports.allocation_page import RealOutcome, headline, render_allocation_report
+from shortlist.reports.allocation_page import RealOutcome, allocation_headline, render_allocation_report
 
 TABLE = pl.DataFrame(
     {
@@ -18,14 +18,16 @@ TRUTH = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("eve", "t
 
 
 def test_the_sentence_compares_with_the_same_total():
-    assert headline(sl.allocate(TABLE, budget=2)) == (
+    assert allocation_headline(sl.allocate(TABLE, budget=2)) == (
         "The same 2 items reach 50% more purchases than 1 for everyone."
     )
     money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1)
-    assert headline(money) == "The same 2 items earn 60% more than 1 for everyone."  # 1.6 against 1.0
-    assert "No item" in headline(sl.allocate(TABLE, budget=0))
+    assert (
+        allocation_headline(money) == "The same 2 items earn 60% more than 1 for everyone."
+    )  # 1.6 against 1.0
+    assert "No item" in allocation_headline(sl.allocate(TABLE, budget=0))
     scarce = sl.allocate(TABLE, budget=2, item_limits={"tea": 0})
-    assert "fewer purchases" in headline(scarce)
+    assert "fewer purchases" in allocation_headline(scarce)
 
 
 def test_real_outcomes_by_hand():

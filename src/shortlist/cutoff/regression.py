@@ -19,8 +19,13 @@ from shortlist.cutoff.threshold import (
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.kernels.curves import add_curve_products, fill_shapes, find_best_lengths
-from shortlist.kernels.glm import add_curvature, solve_positive
+from shortlist.kernels.glm import (
+    add_curvature,
+    add_curve_products,
+    fill_shapes,
+    find_best_lengths,
+    solve_positive,
+)
 from shortlist.types import Doubles, Ints, Longs
 
 RIDGES = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03)  # per list, on standardized columns; from the strongest

@@ -81,7 +81,7 @@ def multiply_transposed(a: Floats, b: Floats, n_threads: int = 0) -> Floats:
     return out
 
 
-def multiply_rows(matrix: csr_array, dense: Floats, n_threads: int) -> Floats:
+def sparse_product(matrix: csr_array, dense: Floats, n_threads: int) -> Floats:
     """matrix @ dense, the same bits on any number of threads."""
     rows, right = to_rows(matrix), read_only(dense)
     out = np.empty((matrix.shape[0], dense.shape[1]), np.float32)
@@ -106,11 +106,11 @@ def singular_basis(matrix: csr_array, n: int, seed: int, n_threads: int) -> tupl
     columns = rng.standard_normal((matrix.shape[1], width), np.float32)
     transposed = csr_array(matrix.T)
     for _ in range(N_ITERATIONS):
-        columns = multiply_rows(matrix, columns, n_threads)
-        columns = _orthonormal(multiply_rows(transposed, columns, n_threads), n_threads)
+        columns = sparse_product(matrix, columns, n_threads)
+        columns = _orthonormal(sparse_product(transposed, columns, n_threads), n_threads)
     # once more, because rounding leaves the columns a little dependent
     columns = _orthonormal(columns, n_threads)
-    energy = outer_products(multiply_rows(matrix, columns, n_threads), n_threads)
+    energy = outer_products(sparse_product(matrix, columns, n_threads), n_threads)
     vectors, values = np.empty((width, width)), np.empty(width)
     diagonalize(energy, vectors, values)
     order = np.argsort(-values, kind="stable")
@@ -248,7 +248,7 @@ class GFCF(MatrixModel):
     @staticmethod
     def _filter(state: GFCFState, rows: csr_array, n_threads: int) -> Floats:
         """(n, n_items) scores without an item–item matrix."""
-        queries = pad_columns(np.ascontiguousarray(multiply_rows(rows, state.inputs, n_threads).T))
+        queries = pad_columns(np.ascontiguousarray(sparse_product(rows, state.inputs, n_threads).T))
         scores = multiply_transposed(queries, state.outputs, n_threads)
         weight = rows.data * state.inverse_powers[rows.indices]
         starts = csr_array((weight, rows.indices, rows.indptr), shape=rows.shape)

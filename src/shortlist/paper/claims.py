@@ -45,7 +45,7 @@ Params = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Budget:
+class ClaimBudget:
     """The amount of work for the claims; what a stored result depends on is part of its settings."""
 
     n_trials: int = 12  # per model
@@ -58,8 +58,8 @@ class Budget:
     n_factors: int = 50
 
 
-FULL = Budget()
-QUICK = Budget(
+FULL = ClaimBudget()
+QUICK = ClaimBudget(
     n_trials=4, n_epochs=25, patience=4, sweep_seeds=1, strictness_steps=6, n_candidates=30, users=2000
 )
 
@@ -69,7 +69,7 @@ class Claims:
     """All experiments behind the claims, on one dataset."""
 
     runner: Runner
-    budget: Budget
+    budget: ClaimBudget
     seed: int
     n_seeds: int
 

@@ -14,7 +14,7 @@ from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.params import check_whole
 from shortlist.errors import ConfigError
 from shortlist.paper import protocol
-from shortlist.paper.claims import FULL, Budget, Claims
+from shortlist.paper.claims import FULL, ClaimBudget, Claims
 from shortlist.paper.experiment import Experiment, Runner
 from shortlist.paper.report import markdown_table, render_reproduction, variants_markdown
 from shortlist.paper.variants import VariantBudget, Variants
@@ -31,7 +31,7 @@ def reproduce(
     seed: int = 0,
     n_jobs: int = 0,
     engine: Engine | None = None,
-    budget: Budget | VariantBudget = FULL,
+    budget: ClaimBudget | VariantBudget = FULL,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run the experiments of the paper and write the results, a report and a table.
@@ -55,8 +55,8 @@ def reproduce(
         Where to tune, train and evaluate: None or `ThreadEngine()` in this process, `RayEngine(…)` as tasks
         of a cluster. The results do not depend on it.
     budget
-        What to run, and the amount of tuning and training: a `Budget` for the claims (`FULL`, or `QUICK`,
-        which takes minutes), a `VariantBudget` for Table 1 under every reading of the protocol.
+        What to run, and the amount of tuning and training: a `ClaimBudget` for the claims (`FULL`, or
+        `QUICK`, which takes minutes), a `VariantBudget` for Table 1 under every reading of the protocol.
     progress
         Called with one line of text after each finished step.
 
@@ -84,7 +84,7 @@ def reproduce(
         experiment = Experiment.load(name, budget.users, seed)
         check_writable(folder / "results.json")
         runner = Runner(experiment, folder / "cache", check_engine(engine), n_jobs, progress)
-        if isinstance(budget, Budget):
+        if isinstance(budget, ClaimBudget):
             results["datasets"][name] = _find_claims(Claims(runner, budget, seed, n_seeds))
         else:
             results["datasets"][name] = _find_variants(Variants(runner, budget, seed, n_seeds))
@@ -113,10 +113,12 @@ def _find_variants(variants: Variants) -> dict[str, Any]:
     }
 
 
-def _write(folder: Path, results: dict[str, Any], budget: Budget | VariantBudget, seconds: float) -> None:
+def _write(
+    folder: Path, results: dict[str, Any], budget: ClaimBudget | VariantBudget, seconds: float
+) -> None:
     """Write all files of a part, each atomically."""
     text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    if isinstance(budget, Budget):
+    if isinstance(budget, ClaimBudget):
         machine = _describe_machine(seconds)
         files = {
             "results.json": text,

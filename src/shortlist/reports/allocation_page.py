@@ -82,7 +82,7 @@ def has_money(allocation: Allocation) -> bool:
     return not (plain and not allocation.problem.contact_cost)
 
 
-def headline(allocation: Allocation) -> str:
+def allocation_headline(allocation: Allocation) -> str:
     """What the allocation is expected to bring, in one sentence."""
     same, money = allocation.same_for_all, has_money(allocation)
     ours, theirs = (allocation.expected_value, same.value) if money else (allocation.expected_hits, same.hits)
@@ -108,7 +108,7 @@ def render_allocation_report(allocation: Allocation, name: str, truth: Interacti
     return render(
         "allocation.html.j2",
         allocation=allocation,
-        headline=headline(allocation),
+        headline=allocation_headline(allocation),
         money=has_money(allocation),
         same=allocation.same_for_all,
         name=name,
