@@ -54,6 +54,14 @@ def test_value_chooses_the_model_and_says_what_was_earned(tmp_path, capsys):
     assert "Earned per 1,000 users on users that took no part in choosing" in str(report)
 
 
+def test_a_cutoff_for_money_is_chosen_by_money(tmp_path, capsys):
+    words = ["fit", "sample", "--model", "PersonalFrequency", "--cutoff", "ExpectedValue"]
+    _, _, err = run(capsys, *words, "--out", tmp_path / "m")
+    assert "--users everyone --horizon 7d" in " ".join(err.split())
+    report, cutoff = sl.load_model(tmp_path / "m").selection_, sl.cutoff.ExpectedValue()
+    assert (report.metric, report.gain, report.cost) == ("value", cutoff.gain, cutoff.cost)
+
+
 def test_buyers_only_warns_and_names_the_flag(tmp_path, capsys):
     _, _, err = run(capsys, *FIT, "--gain", "1", "--cost", "0.1", "--out", tmp_path / "m")
     assert "--users everyone --horizon 7d" in " ".join(err.split())

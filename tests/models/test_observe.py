@@ -236,7 +236,7 @@ def test_the_future_does_not_change_a_list(name, days):
             continue
         one = observed(name, [before + later] if before + later else [])
         if later and name in REFUSE_PAST:
-            with pytest.raises(ConfigError, match=f"at must not be before the last event that {name} knows"):
+            with pytest.raises(ConfigError, match=f"at must be after the last event that {name} knows"):
                 one.recommend(USERS[:12], N=6, at=at / 1e6)
             continue
         lists = one.recommend(USERS[:12], N=6, at=at / 1e6)

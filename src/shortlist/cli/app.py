@@ -98,7 +98,8 @@ def build(command: str | None = None) -> App:
     for name, text in COMMANDS.items():
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
-        app.command(target, name=name, help=None if name == command else text)
+        is_whole = name in (command, "datasets")  # an App, whose own help a summary would replace for good
+        app.command(target, name=name, help=None if is_whole else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )

@@ -39,8 +39,9 @@ from shortlist.cli.stopping import (
     parse_cutoff_name,
 )
 from shortlist.core.files import check_writable
+from shortlist.core.metrics import Money
 from shortlist.core.serialization import check_model_path
-from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, FixedN
+from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
 from shortlist.models.base import find_model_class
 from shortlist.models.folders import ShardFolder
@@ -287,10 +288,12 @@ class _Settings:
     items: "Items | None" = None
 
     def __post_init__(self) -> None:
-        self.money = self.stopping.money()
+        self.money, is_open = self.stopping.money(), self.metric is None
         if self.metric is None:
             self.metric = "f1" if self.money is None else "value"
         self.chosen = build_cutoff(self.cutoff, self.stopping, self.metric)
+        if isinstance(self.chosen, ExpectedValue) and self.money is None and is_open:
+            self.money, self.metric = Money.of(self.chosen.gain, self.chosen.cost), "value"
         self.given = self.params.given()
         self.filter_seen = None if self.seen == "auto" else self.seen == "drop"
         self.has_params = self.params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
