@@ -175,6 +175,8 @@ def test_the_comparison_finds_what_was_put_in(store):
     assert report.differences["difference"][0] == pytest.approx(-0.4, abs=0.06)
     described = own.describe("spring")
     assert sum(arm["users"] for arm in described["arms"]) == 1_500
+    assert [arm["shown"] for arm in described["arms"]] == [3.0, 1.0]
+    assert sum(arm["complete"] * arm["hits"] for arm in described["arms"]) == pytest.approx(len(chosen))
     assert "dynamic against ten: worse. The difference in hits" in described["summary"]
 
 

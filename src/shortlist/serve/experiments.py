@@ -237,6 +237,9 @@ class Experiments:
     def _describe(self, experiment: LiveExperiment) -> dict[str, Any]:
         report = self.compare(experiment)
         counts = self._store.count_exposures(experiment.name)
+        outcomes: dict[str, list[dict[str, float]]] = {arm.name: [] for arm in experiment.arms}
+        for row in self._store.outcomes(experiment.name):
+            outcomes[row.arm].append(json.loads(row.outcome or "{}"))
         return {
             "name": experiment.name,
             "started": experiment.started,
@@ -248,6 +251,9 @@ class Experiments:
                     "share": arm.share,
                     "description": arm.describe(),
                     "users": counts.get(arm.name, 0),
+                    "complete": len(outcomes[arm.name]),
+                    "shown": _mean(outcomes[arm.name], "shown"),
+                    "hits": _mean(outcomes[arm.name], "hits"),
                 }
                 for arm in experiment.arms
             ],
@@ -281,6 +287,11 @@ class Experiments:
             "smallest_effect": experiment.smallest_effect,
             "confidence": experiment.confidence,
         }
+
+
+def _mean(outcomes: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """The mean of one number over users; None without users."""
+    return math.fsum(outcome[name] for outcome in outcomes) / len(outcomes) if outcomes else None
 
 
 def _waiting(experiment: LiveExperiment) -> str:

@@ -363,6 +363,9 @@ class ArmRow(Answer):
     share: float
     description: str
     users: int
+    complete: int = Field(description="Users whose window has passed.")
+    shown: float | None = Field(description="Items shown per such user.")
+    hits: float | None = Field(description="Items chosen per such user after they were shown.")
 
 
 class ExperimentAnswer(Answer):

@@ -31,6 +31,7 @@ export async function experiment(view) {
     }
     const report = data.report, verdict = report ? report.verdict : "not yet";
     const locked = data.can_change ? {} : { disabled: true, "aria-describedby": "no-tokens" };
+    const plain = data.metric === "hits"; // which has a column anyway
     const means = new Map((report ? report.arms : []).map((arm) => [arm.arm, arm]));
     view.place.replaceChildren(
       h("h1", { tabindex: -1 }, `Experiment ${data.name}: ${verdict}`),
@@ -42,11 +43,11 @@ export async function experiment(view) {
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Arms" },
           h("table", {},
             h("caption", { class: "unseen" }, "Arms, their users and what they did"),
-            h("thead", {}, h("tr", {}, ["Arm", "Lists", "Share", "Users", "Complete", METRICS[data.metric]].map((name) => h("th", { scope: "col" }, name)))),
+            h("thead", {}, h("tr", {}, ["Arm", "Lists", "Share", "Users", "Complete", "Shown per user", "Chosen per user", ...(plain ? [] : [METRICS[data.metric]])].map((name) => h("th", { scope: "col" }, name)))),
             h("tbody", {}, data.arms.map((arm) => h("tr", {},
               h("th", { scope: "row" }, arm.name), h("td", {}, arm.description), h("td", {}, percent(arm.share)), h("td", {}, count(arm.users)),
-              h("td", {}, means.has(arm.name) ? count(means.get(arm.name).users) : "0"),
-              h("td", {}, means.has(arm.name) ? number(means.get(arm.name)[data.metric]) : "–")))))),
+              h("td", {}, count(arm.complete)), h("td", {}, arm.shown === null ? "–" : number(arm.shown)), h("td", {}, arm.hits === null ? "–" : number(arm.hits)),
+              plain ? null : h("td", {}, means.has(arm.name) ? number(means.get(arm.name)[data.metric]) : "–")))))),
         h("p", { class: "help" }, report ? `Users are split as requested, as far as the counts tell: evidence against it ${number(report.split_e_value)} to 1; above 1,000 there is no verdict.` : "Users count when the days after their first list have passed.")),
       report ? guardrails(data, report) : "",
       h("section", { class: "card" }, h("h2", {}, data.ended === null ? "End it" : "Put an arm into service"),
