@@ -37,6 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 COVARIATES = ["log_events_before"]
 
 ExperimentMetric = Literal["hits", "hits_per_item", "value", "f1", "empty"]
+OUTCOMES = (*get_args(ExperimentMetric), "shown")  # what `measure` returns
 OPTIONS = ("N", "cutoff", "min_items", "max_items", "explore")  # of a request, that an arm may set
 
 
@@ -235,11 +236,10 @@ class Experiments:
         return answer | {"ended": experiment.ended}
 
     def _describe(self, experiment: LiveExperiment) -> dict[str, Any]:
-        report = self.compare(experiment)
+        table = self._read_outcomes(experiment)
+        report = self._compare(experiment, table)
         counts = self._store.count_exposures(experiment.name)
-        outcomes: dict[str, list[dict[str, float]]] = {arm.name: [] for arm in experiment.arms}
-        for row in self._store.outcomes(experiment.name):
-            outcomes[row.arm].append(json.loads(row.outcome or "{}"))
+        complete = {arm.name: table.filter(arm=arm.name) for arm in experiment.arms}
         return {
             "name": experiment.name,
             "started": experiment.started,
@@ -251,9 +251,9 @@ class Experiments:
                     "share": arm.share,
                     "description": arm.describe(),
                     "users": counts.get(arm.name, 0),
-                    "complete": len(outcomes[arm.name]),
-                    "shown": _mean(outcomes[arm.name], "shown"),
-                    "hits": _mean(outcomes[arm.name], "hits"),
+                    "complete": complete[arm.name].height,
+                    "shown": complete[arm.name]["shown"].mean(),
+                    "hits": complete[arm.name]["hits"].mean(),
                 }
                 for arm in experiment.arms
             ],
@@ -263,19 +263,28 @@ class Experiments:
 
     def compare(self, experiment: LiveExperiment) -> ExperimentReport | None:
         """The comparison of the users whose window has passed; None while an arm has none."""
-        rows = self._store.outcomes(experiment.name)
-        if {row.arm for row in rows} != {arm.name for arm in experiment.arms}:
+        return self._compare(experiment, self._read_outcomes(experiment))
+
+    def _compare(self, experiment: LiveExperiment, table: pl.DataFrame) -> ExperimentReport | None:
+        if set(table["arm"]) != {arm.name for arm in experiment.arms}:
             return None
+        return evaluate_experiment(table, covariates=COVARIATES, **self._options(experiment))
+
+    def _read_outcomes(self, experiment: LiveExperiment) -> pl.DataFrame:
+        """One row per user whose window has passed: arm, day, what was known before, and the outcome."""
+        rows = self._store.outcomes(experiment.name)
         measured = [json.loads(row.outcome or "{}") for row in rows]
-        table = pl.DataFrame(
+        return pl.DataFrame(
             {
-                "arm": [row.arm for row in rows],
+                "arm": pl.Series([row.arm for row in rows], dtype=pl.String),
                 "day": [int((row.first + experiment.window - experiment.started) // DAY) for row in rows],
                 "log_events_before": [math.log1p(row.n_before) for row in rows],
-                **{name: [float(outcome[name]) for outcome in measured] for name in measured[0]},
+                **{
+                    name: pl.Series([outcome[name] for outcome in measured], dtype=pl.Float64, strict=False)
+                    for name in OUTCOMES
+                },
             }
         )
-        return evaluate_experiment(table, covariates=COVARIATES, **self._options(experiment))
 
     @staticmethod
     def _options(experiment: LiveExperiment) -> dict[str, Any]:
@@ -287,11 +296,6 @@ class Experiments:
             "smallest_effect": experiment.smallest_effect,
             "confidence": experiment.confidence,
         }
-
-
-def _mean(outcomes: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """The mean of one number over users; None without users."""
-    return math.fsum(outcome[name] for outcome in outcomes) / len(outcomes) if outcomes else None
 
 
 def _waiting(experiment: LiveExperiment) -> str:
