@@ -1,4 +1,4 @@
-"""Cutoffs and groups of features at earlier snapshots, where there are many more lists; used by win.py."""
+"""Cutoffs and groups of features at earlier snapshots, where there are more lists; for dynamic_lists.py."""
 
 from functools import cached_property
 

@@ -3,8 +3,9 @@
 python benchmarks/hostile.py                      # 60 minutes, writes benchmarks/results/hostile.json
 python benchmarks/hostile.py --minutes 2 --no-save
 
-Ordinary clients ask for lists and send events all the time. In every second half-minute, hostile clients of
+Ordinary clients ask for lists and send events all the time. In every second minute, hostile clients of
 another process join them, so both latencies come from one run and share whatever else the machine does.
+Latencies are compared over all minutes of both kinds, and pair by pair of neighboring minutes.
 Hostile clients have a token that may read and send events. They send bodies and requests that are too large
 or just small enough, poisoned events, unknown ids and wrong tokens, leave connections idle or requests half
 sent, and do not take large answers. Meanwhile the machine's clock jumps (libfaketime; Debian: faketime).
@@ -26,8 +27,9 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import uvloop
@@ -36,9 +38,10 @@ from serve import free_port
 from serve_soak import call, resident_mib
 
 ORDINARY = 8  # connections
-PAUSE = 0.2  # seconds between two requests of an ordinary connection, on average
+PAUSE = 0.4  # seconds between two requests of an ordinary connection, on average
 EVENT_SHARE = 0.2
-WINDOW = 30.0  # seconds with, then without hostile clients
+WINDOW = 60.0  # seconds with, then without hostile clients
+WINDOWS = ("quiet", "hostile")
 SETTLE = 1.5  # seconds at both ends of a window whose latencies do not count
 IDLE = 120  # connections of each kind that are left alone
 JUMPS = ("+365d", "-365d", "+2h", "-30d", "+40y")
@@ -111,7 +114,7 @@ class Ordinary:
         self.port, self.token, self.users, self.items, self.start = port, token, users, items, start
         self.expected: dict[str, list[str]] = {}
         self.statuses: Counter[str] = Counter()
-        self.seconds: dict[tuple[str, str], list[float]] = {}
+        self.seconds: dict[tuple[str, str, int], list[float]] = {}  # by kind of request and window, and pair
         self.acknowledged: list[str] = []
         self.wrong_lists = self.n_lists = 0
 
@@ -152,10 +155,10 @@ class Ordinary:
 
     def _note(self, kind: str, started: float, seconds: float) -> None:
         """Keep a latency unless it lies near the end of a window."""
-        at = (started - self.start) % (2 * WINDOW)
+        pair, at = divmod(started - self.start, 2 * WINDOW)
         window = "hostile" if at >= WINDOW else "quiet"
         if at % WINDOW >= SETTLE and at % WINDOW + seconds <= WINDOW - SETTLE / 2:
-            self.seconds.setdefault((kind, window), []).append(seconds)
+            self.seconds.setdefault((kind, window, int(pair)), []).append(seconds)
 
 
 # ---------------------------------------------------------------------- hostile clients
@@ -287,14 +290,32 @@ def set_clock(path: Path, text: str) -> None:
     beside.replace(path)
 
 
-async def watch(pid: int, end: float) -> list[tuple[float, float, int]]:
-    """(MiB, load of the machine, open files) of the server over time."""
+class Sample(NamedTuple):
+    """What the server and the machine use at one time."""
+
+    window: str
+    mib: float
+    load: float  # processes of the machine that want to run
+    files: int  # that the server has open
+    seconds: float  # of a processor that the server has used
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has used so far."""
+    ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
+
+
+async def watch(pid: int, start: float, end: float) -> list[Sample]:
+    """Look every five seconds."""
     samples = []
-    while time.monotonic() < end:
+    while (now := time.monotonic()) < end:
+        window = WINDOWS[int((now - start) // WINDOW) % 2]
+        running = int(Path("/proc/loadavg").read_text().split()[3].split("/")[0])
         files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-        samples.append((round(resident_mib(pid), 1), round(os.getloadavg()[0], 2), files))
+        samples.append(Sample(window, round(resident_mib(pid), 1), running, files, processor_seconds(pid)))
         if len(samples) % 12 == 0:
-            print(f"{samples[-1]}", flush=True)
+            print(samples[-1], flush=True)
         await asyncio.sleep(5)
     return samples
 
@@ -368,20 +389,39 @@ def check_store(folder: Path, acknowledged: list[str], began: float) -> dict[str
     }
 
 
-def percentiles(seconds: dict[tuple[str, str], list[float]]) -> dict[str, Any]:
-    """Latencies in milliseconds by kind and window, and their ratios."""
+def percentiles(seconds: dict[tuple[str, str, int], list[float]]) -> dict[str, Any]:
+    """Latencies in milliseconds by kind and window, and their ratios over all windows and pair by pair."""
     table: dict[str, Any] = {}
+    n_pairs = 1 + max(pair for _, _, pair in seconds)
     for kind in ("lists", "events"):
-        rows = {
-            window: {f"p{q}": float(np.percentile(seconds[kind, window], q) * 1000) for q in (50, 99)}
-            | {"requests": len(seconds[kind, window])}
-            for window in ("quiet", "hostile")
-            if seconds.get((kind, window))
+        pairs = {w: [seconds.get((kind, w, pair), []) for pair in range(n_pairs)] for w in WINDOWS}
+        rows: dict[str, Any] = {
+            w: _percentiles([value for values in pairs[w] for value in values]) for w in WINDOWS
         }
-        if len(rows) == 2:
-            rows["ratio"] = {q: rows["hostile"][q] / rows["quiet"][q] for q in ("p50", "p99")}
+        rows["ratio"] = {q: rows["hostile"][q] / rows["quiet"][q] for q in ("p50", "p99")}
+        ratios = [
+            _percentiles(hostile)["p99"] / _percentiles(quiet)["p99"]
+            for quiet, hostile in zip(pairs["quiet"], pairs["hostile"], strict=True)
+            if quiet and hostile
+        ]
+        rows["ratio_of_pairs"] = {
+            "pairs": len(ratios),
+            **{f"p99_quartile_{n}": float(np.percentile(ratios, 25 * n)) for n in (1, 2, 3)},
+        }
         table[kind] = rows
     return table
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    """Percentiles in milliseconds, and the number of requests."""
+    return {f"p{q}": float(np.percentile(seconds, q) * 1000) for q in (50, 99)} | {"requests": len(seconds)}
+
+
+def count_lines(path: Path) -> dict[str, int]:
+    """The lines of the log by level and cause."""
+    lines = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+    names = ("level", "task", "route", "status", "problem")
+    return dict(Counter(" ".join(str(line[name]) for name in names if name in line) for line in lines))
 
 
 def run(folder: Path, dataset: str, minutes: float) -> dict[str, Any]:
@@ -397,11 +437,11 @@ def run(folder: Path, dataset: str, minutes: float) -> dict[str, Any]:
         clients = Ordinary(port, tokens["ordinary"], compared, items, start)
         clients.expected = expected_lists(folder, compared, events=False)
 
-        async def everything() -> tuple[Any, Counter[str], list[tuple[float, float, int]]]:
+        async def everything() -> tuple[Any, Counter[str], list[Sample]]:
             return await asyncio.gather(  # type: ignore[return-value]
                 clients.run(end),
                 operate(port, tokens["hostile"], clock, start, end),
-                watch(process.pid, end),
+                watch(process.pid, start, end),
             )
 
         _, hostile, samples = uvloop.run(everything())
@@ -413,8 +453,7 @@ def run(folder: Path, dataset: str, minutes: float) -> dict[str, Any]:
     with service(folder, port, clock):
         restarted = served_lists(port, tokens["ordinary"], everyone)
     observed = expected_lists(folder, everyone, events=True)
-    log = (folder / "log").read_text().splitlines()
-    memory = [mib for mib, _, _ in samples]
+    memory = [sample.mib for sample in samples]
     tenth = max(len(memory) // 10, 1)
     return {
         "dataset": dataset,
@@ -437,10 +476,18 @@ def run(folder: Path, dataset: str, minutes: float) -> dict[str, Any]:
             "highest": max(memory),
             "samples": memory[:: max(len(memory) // 120, 1)],
         },
-        "open_files": max(files for _, _, files in samples),
-        "load_average": {"mean": float(np.mean([load for _, load, _ in samples])), "cores": os.cpu_count()},
+        "open_files": max(sample.files for sample in samples),
+        "processor_seconds_of_the_service": {
+            w: sum(b.seconds - a.seconds for a, b in pairwise(samples) if a.window == b.window == w)
+            for w in WINDOWS
+        },
+        "processes_that_want_to_run": {
+            **{w: float(np.mean([sample.load for sample in samples if sample.window == w])) for w in WINDOWS},
+            "cores": os.cpu_count(),
+        },
         "clock_jumps": bool(LIBRARIES),
-        "log_lines": dict(Counter(json.loads(line)["level"] for line in log if line.startswith("{"))),
+        "log_lines": count_lines(folder / "log"),
+        "events": next(check["sentence"] for check in status["checks"] if check["name"] == "Events"),
         "healthy": healthy,
         "checks": {check["name"]: check["state"] for check in status["checks"]},
     }
@@ -454,7 +501,7 @@ def main() -> None:
     parser.add_argument("--attack", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    os.nice(5 if options.attack else 0)  # the load waits for the service, not the other way round
+    os.nice(15 if options.attack else 0)  # the load waits for the service, not the other way round
     if options.attack:
         print(json.dumps(uvloop.run(attack(options.port, os.environ["HOSTILE_TOKEN"], options.attack))))
         return

@@ -4,8 +4,8 @@
     python benchmarks/more_factors.py --factors 50 --model BPRMF HRM
 
 One setting for all models, no search: small steps, hardly any regularization, many epochs, which lets the
-vectors learn what each user has bought. The validation users are those of `shortlist reproduce --part
-variants`, and so are the figures: F1 and NDCG at the best N; for a dynamic model also F1 of covered users,
+vectors learn what each user has bought. The validation users are those of `shortlist
+reproduce`, and so are the figures: F1 and NDCG at the best N; for a dynamic model also F1 of covered users,
 with the boundary shifted so that the paper's share of users is covered.
 """
 

@@ -32,8 +32,8 @@ DATASETS = {"ta-feng": "Ta-Feng", "ml-100k": "MovieLens", "complete-journey": "C
 
 
 def cutoffs() -> Rows:
-    """Cutoffs on the same ranking (benchmarks/win.py)."""
-    found = results("win")
+    """Cutoffs on the same ranking (benchmarks/dynamic_lists.py)."""
+    found = results("dynamic_lists")
     labels = {
         "fixed N": "best fixed N on validation",
         "threshold on score": "one threshold on the score",
@@ -64,7 +64,7 @@ def cutoffs() -> Rows:
 
 def earlier() -> Rows:
     """Cutoffs at earlier snapshots, where there are more lists."""
-    found = [results("win")[key]["earlier_snapshots"] for key in DATASETS]
+    found = [results("dynamic_lists")[key]["earlier_snapshots"] for key in DATASETS]
     yield ("F1 at earlier snapshots", *DATASETS.values())
     yield ("lists (users)", *(f"{run['lists']:,} ({run['users']:,})" for run in found))
     yield ("fixed N", *(f"{run['fixed N']:.4f}" for run in found))
@@ -114,9 +114,9 @@ def strict() -> Rows:
             )
 
 
-def rivals() -> Rows:
-    """Published methods by name (benchmarks/win.py --rivals)."""
-    found = results("rivals")
+def published() -> Rows:
+    """Published methods by name (benchmarks/published.py)."""
+    found = results("published")
     titles = {key: title for key, title in (STRICT | DATASETS).items() if key in found}
     users = (f"{title} ({found[key]['users']:,} users)" for key, title in titles.items())
     yield ("F1 over all users", *users)
@@ -126,7 +126,7 @@ def rivals() -> Rows:
             ours = "" if "p" not in row else f", {row['relative']:+.1%}, {_p(row['p_holm'], FLOOR)}"
             cells.append(f"{row['f1']:.4f}{ours}")
         yield (name, *cells)
-        if name == "TwoStage, PerK":
+        if name == "TwoStage, PerK" and "perk_f1_by_prior" in next(iter(found[key] for key in titles)):
             yield ("TwoStage, PerK with a prior of 10", *(_strong_prior(found[key]) for key in titles))
     yield ("gap recovered", *(f"{found[key]['gap_recovered']:.1%}" for key in titles))
 
@@ -148,8 +148,8 @@ SHORT = {
 
 
 def summary() -> Rows:
-    """The table of rivals without tests, for the README."""
-    found = results("rivals")
+    """The table of published methods without tests, for the README."""
+    found = results("published")
     titles = {key: title for key, title in (STRICT | DATASETS).items() if key in found}
     yield ("", *(f"{title} ({found[key]['users']:,} users)" for key, title in titles.items()))
     for name, title in SHORT.items():
@@ -197,7 +197,7 @@ def _p(value: float, floor: float = 0.0) -> str:
 
 
 def _by_dataset(part: str, first: str) -> Rows:
-    found = results("win")
+    found = results("dynamic_lists")
     yield (first, *DATASETS.values())
     runs = [found[key][part] for key in DATASETS]
     for name in runs[0]:
@@ -216,7 +216,7 @@ def curve() -> Rows:
 
 def gap() -> Rows:
     """Gap recovered on validation, and what limits it."""
-    found = results("win")
+    found = results("dynamic_lists")
     yield ("gap recovered on validation", *DATASETS.values())
     for name, label in (
         ("predicted size", "predicted basket size"),
@@ -367,7 +367,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "cutoffs": cutoffs,
         "earlier": earlier,
         "strict": strict,
-        "rivals": rivals,
+        "published": published,
         "leave_one_out": leave_one_out,
         "boundary": boundary,
         "ablation": ablation,

@@ -48,7 +48,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortlist.data.lists": ("RankedLists",),
     "shortlist.errors": (),
     "shortlist.evaluation.evaluate": ("compare", "evaluate", "evaluate_alerts"),
-    "shortlist.evaluation.exposure": ("evaluate_tails",),
+    "shortlist.evaluation.exposure": ("evaluate_shown", "evaluate_tails"),
     "shortlist.evaluation.experiment": ("evaluate_experiment", "plan_experiment"),
     "shortlist.models.base": ("load_model",),
     "shortlist.models.folders": ("fit_to_folder", "recommend_to_folder"),
@@ -56,6 +56,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "shortlist.models.strict_time": ("evaluate_over_time",),
     "shortlist.recommend.request": ("Exploration",),
     "shortlist.scale.engine": ("RayEngine",),
+    "shortlist.scale.spark": (),
     "shortlist.split": (),
 }
 _MODULES = MODEL_MODULES | {

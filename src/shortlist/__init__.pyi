@@ -26,6 +26,7 @@ from shortlist.evaluation.evaluate import evaluate as evaluate
 from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
 from shortlist.evaluation.experiment import evaluate_experiment as evaluate_experiment
 from shortlist.evaluation.experiment import plan_experiment as plan_experiment
+from shortlist.evaluation.exposure import evaluate_shown as evaluate_shown
 from shortlist.evaluation.exposure import evaluate_tails as evaluate_tails
 from shortlist.models.als import ALS as ALS
 from shortlist.models.base import load_model as load_model
@@ -49,6 +50,7 @@ from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
 from shortlist.models.upcf import UPCF as UPCF
 from shortlist.recommend.request import Exploration as Exploration
+from shortlist.scale import spark as spark
 from shortlist.scale.engine import RayEngine as RayEngine
 
 MODEL_MODULES: dict[str, str]

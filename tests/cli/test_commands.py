@@ -245,6 +245,21 @@ def test_inspect_shows_what_was_trained(trained, capsys):
     assert "300 lists" in out
 
 
+def test_observe_subtracts_returns_from_what_the_model_knows(trained, capsys, tmp_path):
+    history = sl.load_model(trained / "model").history_
+    user, item, _ = history.to_frame().row(0)
+    rows = f"{user},{item},2031-01-01,-1\n{user},{item},1999-01-01,-1\nnia,{item},2031-01-01,2\n"
+    (tmp_path / "new.csv").write_text("user,item,date,quantity\n" + rows)
+    words = "observe", trained / "model", tmp_path / "new.csv", "--future", "keep", "--out", tmp_path / "m"
+    about = json.loads(run(capsys, *words, "--json"))
+    assert about["returns"] == {"subtracted": 1, "without_purchase": 1}
+    assert about["added"] == {"rows": 0, "users": 1}
+    left = sl.load_model(tmp_path / "m").history_.to_frame()
+    assert left.filter(user_id="nia").height == 1
+    mine = left.filter(user_id=user, item_id=item)
+    assert mine.height == history.to_frame().filter(user_id=user, item_id=item).height - 1
+
+
 def test_observe_adds_events_once(trained, capsys, tmp_path):
     before = sl.load_model(trained / "model").history_.n_rows
     words = "observe", trained / "model", trained / "held.parquet", "--out", tmp_path / "later"

@@ -133,7 +133,9 @@ def test_deeply_nested_json(tmp_path):
         path.write_text('{"user_id": "a", "item_id": ' + "[" * depth + "]" * depth + "}\n")
         with pytest.raises(DataError, match="a line must not be nested hundreds of levels deep"):
             read_interactions(path)
-        with pytest.raises(DataError, match="not a readable"):
+        with pytest.raises(
+            DataError, match=r"not a readable|an id must be a string"
+        ):  # Python 3.13 parses it
             sl.RankedLists.read(path)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shortlist.data import history as module
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Events, Interactions
 from shortlist.errors import DataError
 
 ROW = st.tuples(st.integers(0, 6), st.integers(0, 5), st.integers(0, 8))
@@ -22,7 +22,7 @@ def grow(pieces, **columns):
     """The history after the first piece and one append per further piece."""
     found = History.of(Interactions.from_frame(frame(pieces[0], **columns)))
     for piece in pieces[1:]:
-        found, _ = found.append(Interactions.from_frame(frame(piece, **columns)))
+        found, _ = found.append(Events(Interactions.from_frame(frame(piece, **columns))))
     return found
 
 
@@ -96,7 +96,7 @@ def test_unknown_user_has_no_rows():
 
 def test_new_rows_are_those_that_were_not_known():
     found = grow([[(1, 1, 1), (2, 1, 2)]])
-    _, new = found.append(Interactions.from_tuples([(1, 1, 1), (2, 5, 2), (0, 1, 3)]))
+    _, new = found.append(Events(Interactions.from_tuples([(1, 1, 1), (2, 5, 2), (0, 1, 3)])))
     assert sorted(zip(new.user.tolist(), new.item.tolist(), new.time.tolist(), strict=True)) == [
         (1, 1, 2_000_000),
         (2, 0, 3_000_000),
@@ -117,7 +117,7 @@ BASKETS = pl.DataFrame(
 def test_rows_join_the_last_basket_with_their_time():
     found = History.of(Interactions.from_frame(BASKETS))
     for piece in ([(1, 4, 5)], [(1, 5, 5), (1, 1, 9)], [(1, 4, 5), (1, 6, 9)]):
-        found, _ = found.append(Interactions.from_tuples(piece))
+        found, _ = found.append(Events(Interactions.from_tuples(piece)))
     merged = found.merged
     assert [merged.item[a:b].tolist() for a, b in zip(merged.baskets, merged.baskets[1:], strict=False)] == [
         [0],
@@ -131,21 +131,21 @@ def test_rows_join_the_last_basket_with_their_time():
 
 def test_baskets_of_events_stay_apart():
     found = grow([[(1, 1, 1), (1, 2, 1)], [(1, 3, 2)]])
-    found, _ = found.append(Interactions.from_frame(BASKETS))
+    found, _ = found.append(Events(Interactions.from_frame(BASKETS)))
     assert found.merged.n_baskets == found.totals.n_baskets == 5
 
 
 def test_without_times_every_append_is_a_basket_if_there_are_baskets():
     data = Interactions.from_frame(BASKETS.drop("timestamp").with_columns(basket_id=pl.Series([1, 2, 3])))
-    found, _ = History.of(data).append(Interactions.from_tuples([(1, 1), (1, 4), (2, 1)]))
-    found, _ = found.append(Interactions.from_tuples([(1, 1)]))
+    found, _ = History.of(data).append(Events(Interactions.from_tuples([(1, 1), (1, 4), (2, 1)])))
+    found, _ = found.append(Events(Interactions.from_tuples([(1, 1)])))
     assert np.diff(found.merged.user_baskets).tolist() == [5, 1]
 
 
 def test_two_histories_grow_from_one():
     base = grow([[(1, 1, 1)], [(2, 2, 2)]])
-    first, _ = base.append(Interactions.from_tuples([(3, 3, 3)]))
-    second, _ = base.append(Interactions.from_tuples([(4, 4, 4)]))
+    first, _ = base.append(Events(Interactions.from_tuples([(3, 3, 3)])))
+    second, _ = base.append(Events(Interactions.from_tuples([(4, 4, 4)])))
     assert first.users.values.to_list() == [1, 2, 3]
     assert second.users.values.to_list() == [1, 2, 4]
     assert base.users.lookup([3, 4]).tolist() == [-1, -1]
@@ -160,20 +160,20 @@ def test_names_of_new_items():
     more = Interactions.from_frame(
         pl.DataFrame({"user_id": [1], "item_id": [7], "timestamp": [9], "item_name": ["new"]})
     )
-    found, _ = History.of(named).append(more)
-    found, _ = found.append(Interactions.from_tuples([(1, 8, 9)]))
+    found, _ = History.of(named).append(Events(more))
+    found, _ = found.append(Events(Interactions.from_tuples([(1, 8, 9)])))
     assert found.item_names.to_list() == ["x", "y", "z", "new", "8"]
     assert found.item_labels(np.array([3, 4])) == ["new", "8"]
 
 
 def test_ids_of_another_type_are_refused():
     with pytest.raises(DataError, match="new ids must have the type"):
-        grow([[(1, 1, 1)]]).append(Interactions.from_tuples([("a", "b", 1)]))
+        grow([[(1, 1, 1)]]).append(Events(Interactions.from_tuples([("a", "b", 1)])))
 
 
 def test_there_are_few_runs():
     found = grow([[(u, i, 0) for u in range(60) for i in range(60)]])
     for number in range(500):
-        found, _ = found.append(Interactions.from_tuples([(number % 60, number % 7, 1 + number)]))
+        found, _ = found.append(Events(Interactions.from_tuples([(number % 60, number % 7, 1 + number)])))
     assert len(found.runs) <= 10
     assert found.n_rows == 3600 + 500

@@ -55,7 +55,7 @@ CANDIDATES, EVERYTHING, SHOWN, SEEN = log(np.random.default_rng(0))
 
 # ------------------------------------------------------------------ evaluate
 def test_precision_of_shown_lists_is_exact():
-    report = sl.evaluate(SHOWN, SEEN, shown=SHOWN)
+    report = sl.evaluate_shown(SHOWN, SEEN, SHOWN)
     everything = sl.evaluate(SHOWN, EVERYTHING, users=EVERYTHING.users.values)
     assert report.precision_bounds[0] == report.precision_bounds[1]
     assert report.precision_bounds[0] == pytest.approx(everything.mean("precision", "covered"))
@@ -68,7 +68,7 @@ def test_longer_lists_are_estimated_without_bias():
         candidates, everything, shown, seen = log(np.random.default_rng(seed + 1), 500)
         lengths = Threshold(threshold=1.0).lengths(candidates) + 2
         longer = candidates.head(lengths)
-        report = sl.evaluate(longer, seen, shown=shown)
+        report = sl.evaluate_shown(longer, seen, shown)
         true = sl.evaluate(longer, everything, users=everything.users.values).mean("precision", "covered")
         low, high = report.precision_bounds
         assert low <= true <= high
@@ -79,7 +79,7 @@ def test_longer_lists_are_estimated_without_bias():
 
 @pytest.mark.parametrize("metric", ["recall", "f1", "ndcg", "average_precision"])
 def test_what_cannot_be_estimated_is_said_and_not_printed(metric):
-    report = sl.evaluate(SHOWN, SEEN, shown=SHOWN)
+    report = sl.evaluate_shown(SHOWN, SEEN, SHOWN)
     with pytest.raises(DataError, match="needs the relevant items that were not shown"):
         report.mean(metric)
     assert report.to_dict()[metric] is None
@@ -89,7 +89,7 @@ def test_what_cannot_be_estimated_is_said_and_not_printed(metric):
 
 
 def test_items_that_exploration_could_not_show_leave_only_bounds():
-    report = sl.evaluate(CANDIDATES, SEEN, shown=SHOWN)
+    report = sl.evaluate_shown(CANDIDATES, SEEN, SHOWN)
     assert report.precision is None
     with pytest.raises(DataError, match="never shown"):
         report.mean("precision")
@@ -102,21 +102,21 @@ def test_calibration_is_weighted_by_the_propensities():
     p = probability(CANDIDATES.scores.astype(float))
     lengths = Threshold(threshold=1.0).lengths(CANDIDATES) + EXTRA
     lists = replace(CANDIDATES, probabilities=p).head(lengths)
-    report = sl.evaluate(lists, SEEN, shown=SHOWN)
+    report = sl.evaluate_shown(lists, SEEN, SHOWN)
     assert report.calibration_error < 0.03
     assert report.calibration["weight"].sum() == pytest.approx(lists.items.size, rel=0.05)
     worse = replace(lists, probabilities=np.clip(lists.probabilities + 0.2, 0, 1))
-    assert sl.evaluate(worse, SEEN, shown=SHOWN).calibration_error > 0.1
+    assert sl.evaluate_shown(worse, SEEN, SHOWN).calibration_error > 0.1
 
 
 def test_shown_must_be_lists_of_the_same_users():
     with pytest.raises(DataError, match="shown must be the RankedLists"):
-        sl.evaluate(SHOWN, SEEN, shown={"a": ["b"]})
+        sl.evaluate_shown(SHOWN, SEEN, {"a": ["b"]})
     with pytest.raises(DataError, match="lists must be RankedLists"):
-        sl.evaluate({"a": ["b"]}, SEEN, shown=SHOWN)
+        sl.evaluate_shown({"a": ["b"]}, SEEN, SHOWN)
     other = replace(SHOWN, users=sl.IdMap(SHOWN.users.values + 10**6))
     with pytest.raises(DataError, match="users who were shown something"):
-        sl.evaluate(other, SEEN, shown=SHOWN)
+        sl.evaluate_shown(other, SEEN, SHOWN)
 
 
 # ------------------------------------------------------------------ cutoffs
@@ -241,6 +241,6 @@ def test_calibration_bins_hold_equal_weight():
         }
     )
     lists = sl.RankedLists.from_frame(table)
-    report = sl.evaluate(lists, sl.Interactions.from_tuples([(u, "x") for u in users[::2]]), shown=lists)
+    report = sl.evaluate_shown(lists, sl.Interactions.from_tuples([(u, "x") for u in users[::2]]), lists)
     assert report.calibration["weight"].to_list() == pytest.approx([10.0] * 10)
     assert report.calibration["observed"].to_list() == pytest.approx([0.1] * 10)

@@ -1,10 +1,11 @@
 """Kernels of GFCF against dense products and NumPy's decomposition."""
 
 import numpy as np
+import pytest
 from scipy.sparse import csr_array, random_array
 
 from shortlist.content.features import to_rows
-from shortlist.kernels.graph import diagonalize, follow_paths, multiply_sparse, orthonormalize
+from shortlist.kernels.graph import find_eigenvectors, follow_paths, multiply_sparse, rotate_rows
 
 
 def test_paths_are_two_products():
@@ -17,36 +18,33 @@ def test_paths_are_two_products():
     np.testing.assert_allclose(out, 1 + (queries @ matrix.T @ matrix).toarray(), atol=1e-5)
 
 
-def test_columns_become_orthonormal_and_dependent_ones_vanish():
-    columns = np.random.default_rng(0).normal(size=(50, 6))
-    columns[:, 3] = columns[:, 0] - 2 * columns[:, 1]
-    change = np.full((6, 6), np.nan, np.float32)
-    orthonormalize(columns.T @ columns, change)
-    turned = columns @ change
-    wanted = np.eye(6)
-    wanted[3, 3] = 0
-    np.testing.assert_allclose(turned.T @ turned, wanted, atol=1e-5)
-    plain = np.linalg.qr(columns[:, [0, 1, 2, 4, 5]])[0]
-    np.testing.assert_allclose(abs(np.diag(plain.T @ turned[:, [0, 1, 2, 4, 5]])), 1, atol=1e-5)
-
-
-def test_rotations_end_at_the_eigenvectors():
-    drawn = np.random.default_rng(0).normal(size=(40, 12))
+@pytest.mark.parametrize("rank", [1, 3, 40, 100])
+@pytest.mark.parametrize("n", [1, 2, 12, 70])
+def test_eigenvectors(n, rank):
+    drawn = np.random.default_rng(0).normal(size=(rank, n)) * np.geomspace(1, 1e-4, n)
     matrix = drawn.T @ drawn
-    vectors, values = np.full((12, 12), np.nan), np.full(12, np.nan)
-    diagonalize(matrix.copy(), vectors, values)
-    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), rtol=1e-10)
-    np.testing.assert_allclose(vectors @ matrix @ vectors.T, np.diag(values), atol=1e-6)
-    np.testing.assert_allclose(vectors @ vectors.T, np.eye(12), atol=1e-12)
+    vectors, values = matrix.copy(), np.full(n, np.nan)
+    find_eigenvectors(vectors, values)
+    largest = values.max()
+    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), atol=1e-13 * largest)
+    np.testing.assert_allclose(vectors @ matrix @ vectors.T, np.diag(values), atol=1e-13 * largest)
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(n), atol=1e-12)
 
 
-def test_eigenvectors_of_a_matrix_without_full_rank():
-    drawn = np.random.default_rng(0).normal(size=(3, 8))
-    matrix = drawn.T @ drawn
-    vectors, values = np.empty((8, 8)), np.empty(8)
-    diagonalize(matrix.copy(), vectors, values)
-    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), atol=1e-9)
-    np.testing.assert_allclose((vectors.T * values) @ vectors, matrix, atol=1e-6)
+@pytest.mark.parametrize("matrix", [np.zeros((5, 5)), np.eye(5), np.ones((5, 5)), np.diag([3.0, 0, 2, 0, 1])])
+def test_eigenvectors_of_equal_values(matrix):
+    vectors, values = matrix.copy(), np.full(5, np.nan)
+    find_eigenvectors(vectors, values)
+    np.testing.assert_allclose((vectors.T * values) @ vectors, matrix, atol=1e-14)
+    np.testing.assert_allclose(vectors @ vectors.T, np.eye(5), atol=1e-14)
+
+
+def test_rotation_of_rows():
+    rng = np.random.default_rng(0)
+    rows, basis = (rng.normal(size=(n, 64)).astype(np.float32) for n in (37, 64))
+    out = np.full((37, 64), np.nan, np.float32)
+    rotate_rows(rows, basis, out)
+    np.testing.assert_allclose(out, rows.astype(float) @ basis, atol=1e-5)
 
 
 def test_product_of_a_sparse_and_a_dense_matrix():

@@ -30,7 +30,8 @@ def ragged(rows):
 
 def truth_of(rows):
     starts, flat = ragged(rows)
-    return Truth(starts[:-1], starts[1:], flat, np.full(N_ITEMS, -1, np.int32))
+    stamp, nothing = np.full(N_ITEMS, -1, np.int32), (np.empty(0, np.float32), np.empty(0))
+    return Truth(starts[:-1], starts[1:], flat, stamp, *nothing)
 
 
 def chunk_of(lists, row, code=None):
@@ -43,7 +44,7 @@ def chunk_of(lists, row, code=None):
 def sums_for(n_rows, n_cells=4):
     return PerUserSums(
         *(np.zeros(n_rows, np.int32) for _ in range(2)),
-        *(np.zeros(n_rows) for _ in range(4)),
+        *(np.zeros(n_rows) for _ in range(6)),
         *(np.zeros(N_ITEMS, np.int64) for _ in range(2)),
         np.zeros((n_cells, 3)),
     )

@@ -1,5 +1,7 @@
 """Retrieval from factors against a plain sort of all scores."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,9 @@ from hypothesis import strategies as st
 
 from shortlist.kernels.retrieval import TILE
 from shortlist.kernels.rows import ItemSets, no_sets
-from shortlist.recommend.retrieval import ItemIndex, ProductIndex, score_candidates, search_index
+from shortlist.recommend import retrieval
+from shortlist.recommend.request import Factors
+from shortlist.recommend.retrieval import ItemIndex, score_candidates, search_index
 
 
 def plain_scores(vectors, item_factors, bias=None):
@@ -83,29 +87,32 @@ def problems(draw):
     return vectors, items, bias, floors, draw(sets), draw(sets), limit
 
 
+def build_both(*given, **options):
+    """The index with early bound checks and without them, whatever the factors are."""
+    indexes = []
+    for share in (0.0, 2.0):
+        with patch.object(retrieval, "STAGED_SHARE", share), np.errstate(all="ignore"):
+            indexes.append(ItemIndex.build(*given, **options))
+    return indexes
+
+
 @given(problems())
 def test_all_paths_match_a_plain_sort(problem):
     vectors, items, bias, floors, excluded, candidates, limit = problem
     scores = plain_scores(vectors, items, bias)
     expected = plain_lists(scores, floors, excluded, limit)
-    with np.errstate(all="ignore"):
-        index = ItemIndex.build(items, bias, n_threads=1)
-    assert as_lists(search_index(index, vectors, floors, as_sets(excluded), limit, 1)) == expected
-    assert (
-        as_lists(search_index(index.without_stages(), vectors, floors, as_sets(excluded), limit, 1))
-        == expected
-    )
-    product = ProductIndex.build(items, bias)
-    found = search_index(product, vectors, floors, as_sets(excluded), limit, 1)
-    assert as_lists(found) == expected
-    found = score_candidates(vectors, items, bias, as_sets(candidates), floors, as_sets(excluded), limit, 1)
+    for index in build_both(items, bias, n_threads=1):
+        assert as_lists(search_index(index, vectors, floors, as_sets(excluded), limit, 1)) == expected
+    factors, everything = Factors(vectors, items, bias), np.arange(len(items), dtype=np.int32)
+    assert as_lists(score_candidates(factors, everything, floors, as_sets(excluded), limit, 1)) == expected
+    found = score_candidates(factors, as_sets(candidates), floors, as_sets(excluded), limit, 1)
     assert as_lists(found) == plain_lists(scores, floors, excluded, limit, candidates)
     shared = np.array(sorted(candidates[0]), np.int32)
     with np.errstate(all="ignore"):
         part = ItemIndex.build(items, bias, items=shared, n_threads=1)
     expected = plain_lists(scores, floors, excluded, limit, [shared.tolist()] * len(vectors))
-    for way in (part, ProductIndex.build(items, bias, items=shared)):
-        assert as_lists(search_index(way, vectors, floors, as_sets(excluded), limit, 1)) == expected
+    assert as_lists(search_index(part, vectors, floors, as_sets(excluded), limit, 1)) == expected
+    assert as_lists(score_candidates(factors, shared, floors, as_sets(excluded), limit, 1)) == expected
 
 
 @pytest.mark.parametrize("n_factors", [1, 7, 8, 16, 17, 37, 64, 100])
@@ -135,10 +142,9 @@ def test_groups_of_users_of_any_size_get_exact_lists(n_users):
     excluded = [set(rng.choice(400, 50, replace=False).tolist()) for _ in vectors]
     floors = np.sort(scores, axis=1)[:, -rng.integers(1, 60)]
     floors[rng.random(n_users) < 0.2] = np.inf
-    index = ItemIndex.build(items, bias, vector_norm=4.0)
-    for way in (index, index.without_stages()):
+    for index in build_both(items, bias, vector_norm=4.0):
         for limit in (None, 9):
-            found = search_index(way, vectors, floors, as_sets(excluded), limit, 1)
+            found = search_index(index, vectors, floors, as_sets(excluded), limit, 1)
             assert as_lists(found) == plain_lists(scores, floors, excluded, limit)
 
 

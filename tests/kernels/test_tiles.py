@@ -3,19 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.jit import kernel
-from shortlist.kernels.simd import row_at
-from shortlist.kernels.tiles import SIDE, add_upper_tile, multiply_tiles, scale_part, sum_outer
-
-
-@kernel
-def upper_tile(rows, out):
-    add_upper_tile(row_at(rows, 0), SIDE, rows.shape[0], row_at(out, 0), SIDE)
-
-
-@kernel
-def scaled(row, factor, out):
-    scale_part(row_at(out, 0), row_at(row, 0), factor)
+from shortlist.kernels.tiles import SIDE, multiply_tiles, sum_outer
 
 
 def drawn(n, width, seed=0):
@@ -50,18 +38,3 @@ def test_outer_products_are_summed(n):
     upper = np.triu_indices(2 * SIDE)
     np.testing.assert_allclose(out[upper], wanted[upper] + 1, atol=1e-3)
     assert (out == out.T).all()
-
-
-@pytest.mark.parametrize("n", [0, 1, 40])
-def test_upper_triangle_is_added(n):
-    rows, out = drawn(n, SIDE), np.full((SIDE, SIDE), 2, np.float32)
-    upper_tile(rows, out)
-    upper = np.triu_indices(SIDE)
-    np.testing.assert_allclose(out[upper], (2 + rows.astype(float).T @ rows)[upper], atol=1e-4)
-
-
-def test_part_of_a_row_is_scaled():
-    row, out = drawn(1, SIDE), np.zeros((1, SIDE + 1), np.float32)
-    scaled(row, np.float32(3), out)
-    assert (out[:, :SIDE] == row * np.float32(3)).all()
-    assert out[0, SIDE] == 0

@@ -186,6 +186,112 @@ def test_nothing_observed_changes_nothing(name):
     assert_same_lists(one.observe(KNOWN[:30]), fitted(name))
 
 
+def net_rows(rows, weighted):
+    """What is left of purchases and returns (user, item, time, weight), worked out one by one."""
+    left = {}
+    for user, item, time, weight in rows:
+        if weight > 0:
+            key = (user, item, time)
+            left[key] = left.get(key, 0) + weight if weighted else 1
+    for pair in {row[:2] for row in rows if row[3] < 0}:
+        events = [(time, 0, left[(*pair, time)]) for user, item, time in left if (user, item) == pair]
+        events += [(r[2], 1, -r[3] if weighted else 1) for r in rows if r[:2] == pair and r[3] < 0]
+        bought = []
+        for time, is_return, amount in sorted(events):
+            if not is_return:
+                bought.append([time, amount])
+                continue
+            while bought and amount > 0:
+                taken = min(amount, bought[-1][1])
+                amount, bought[-1][1] = amount - taken, bought[-1][1] - taken
+                if not bought[-1][1]:
+                    bought.pop()
+        for key in [key for key in left if key[:2] == pair]:
+            del left[key]
+        left |= {(*pair, time): amount for time, amount in bought}
+    return sorted((*key, amount) for key, amount in left.items())
+
+
+def events_with_returns(seed, known):
+    """New purchases, some of them late, and returns of old and new ones or of nothing, in any order."""
+    rng = np.random.default_rng(seed)
+    bought = [(*row, int(rng.integers(1, 4))) for row in LATER + rows_between(9_990, 10_012, seed, n=20)]
+    pairs = [*(row[:2] for row in known[:25] + bought[:25]), ("u00", "i14"), ("ghost", "i03")]
+    when = rng.integers(4 * 9_995, 4 * 10_016, size=len(pairs))
+    returns = [
+        (*pair, int(t) * DAY // 4, -int(rng.integers(1, 4))) for pair, t in zip(pairs, when, strict=True)
+    ]
+    events = bought + returns + returns[:2]
+    return [events[n] for n in rng.permutation(len(events))]
+
+
+@every_model
+@pytest.mark.parametrize("seed", range(3))
+def test_returns_are_subtracted_whatever_the_pieces(name, seed):
+    events = events_with_returns(seed, KNOWN)
+    cuts = np.sort(np.random.default_rng(seed).integers(len(events), size=6))
+    pieces = [events[a:b] for a, b in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+    small, large = observed(name, pieces), observed(name, [events])
+    expected = net_rows([(*row, 1) for row in KNOWN] + events, weighted=False)
+    assert len(expected) < len(set(KNOWN)) + len({row[:3] for row in events if row[3] > 0})
+    for one in (small, large):
+        frame = one.history_.to_frame().with_columns(pl.col("timestamp").to_physical())
+        assert sorted(frame.rows()) == [row[:3] for row in expected]
+        assert "ghost" not in one.users_
+    for mine, theirs in zip(lists(small), lists(large), strict=True):
+        assert mine.equals(theirs)
+    assert_same_lists(small, rebuilt(small, [row[:3] for row in expected]))
+
+
+@pytest.mark.parametrize("name", ["Popularity", "PersonalFrequency", "TIFUKNN", "EASE", "TwoStage"])
+@pytest.mark.parametrize("seed", range(2))
+def test_returned_quantities_reduce_purchases(name, seed):
+    rng = np.random.default_rng(seed)
+    known = net_rows([(*row, int(rng.integers(1, 5))) for row in KNOWN], weighted=True)
+    events = [row for row in events_with_returns(seed, known) if row[1] != "novel"]
+    one = fit(name, Interactions.from_tuples(known), weighting="linear")
+    small, large = copy.copy(one), copy.copy(one).observe(events)
+    for at in range(0, len(events), 9):
+        small.observe(events[at : at + 9])
+    expected = net_rows(known + events, weighted=True)
+    for model in (small, large):
+        frame = model.history_.to_frame().with_columns(pl.col("timestamp").to_physical())
+        assert sorted(frame.rows()) == expected
+    assert_same_lists(small, large)
+    if name in COUNTS:
+        rebuilt = fit(name, Interactions.from_tuples(expected), weighting="linear")
+        mine, theirs = (m.recommend(USERS[:12], N=6).to_frame() for m in (small, rebuilt))
+        assert mine.drop("score").equals(theirs.drop("score"))
+
+
+def test_a_purchase_that_arrives_late_is_the_one_that_was_returned():
+    days = [(10_000 + n) * DAY for n in range(10)]
+    one = fit(
+        "PersonalFrequency", Interactions.from_tuples([("ann", "tea", days[1]), ("bob", "rum", days[2])])
+    )
+    one.observe([("ann", "tea", days[9], -1)])
+    assert one.history_.to_frame().filter(user_id="ann").height == 0
+    assert len(one.recommend("ann", N=2)["ann"].items) > 0
+    one.observe([("ann", "tea", days[8], 1)])
+    assert one.history_.to_frame().filter(user_id="ann")["timestamp"].to_physical().to_list() == [days[1]]
+
+
+def test_returns_of_everything_leave_a_model_without_rows():
+    one = fit("Popularity", Interactions.from_tuples([("ann", "tea", 1), ("bob", "rum", 2)]))
+    one.observe([("ann", "tea", 3, -1), ("bob", "rum", 3, -1)])
+    assert one.history_.n_rows == 0
+    assert len(one.recommend("ann", N=2)["ann"].items) == 2
+
+
+def test_negative_ratings_are_dislikes_and_not_returns():
+    frame = pl.DataFrame({"user": ["ann", "bob"], "item": ["tea", "rum"], "rating": [4.0, 5.0]})
+    one = fit("Popularity", Interactions.from_frame(frame))
+    disliked = frame.head(1).with_columns(rating=-pl.col("rating"))
+    with pytest.warns(DataWarning, match="1 events are skipped: .* ratings"):
+        one.observe(Interactions.from_frame(disliked, negative_weights="keep"))
+    assert one.history_.n_rows == 2
+
+
 @every_model
 def test_new_items_are_used_or_reported(name):
     one = copy.copy(fitted(name))

@@ -205,14 +205,20 @@ class TestReports:
             warnings.simplefilter("error")
             sl.Popularity(weighting="log").fit(build(ROWS)).observe(build([("ann", "tea", "2024-02-01", -1)]))
 
-    def test_observed_returns(self):
-        plain = sl.Popularity().fit(build([row for row in ROWS if row[3] > 0]))
+    def test_observed_returns_are_rows_if_the_data_has_such_rows(self):
+        model = sl.Popularity(weighting="linear").fit(build(ROWS))
+        n_rows = model.history_.n_rows
+        model.observe([("ann", "tea", "2024-02-01", -1), ("bob", "tea", "2024-02-01", 1)])
+        assert model.history_.n_rows == n_rows + 2
+        assert (model.history_.weight < 0).sum() == 2
+        with pytest.warns(DataWarning, match="1 of 7 rows have a negative weight"):
+            plain = sl.Popularity().fit(build(ROWS))
         with pytest.warns(DataWarning, match="1 of 1 rows have a negative weight"):
             plain.observe(build([("ann", "tea", "2024-02-01", -1)]))
 
-    def test_observed_returns_without_weights_are_skipped(self):
+    def test_observed_returns_take_purchases_away(self):
         model = sl.Popularity().fit(sl.Interactions.from_tuples([row[:3] for row in ROWS]))
         before = dense(model)[0].tolist()
-        with pytest.warns(DataWarning, match="1 of 2 events are skipped: their weight is negative"):
-            model.observe(build([("ann", "tea", "2024-02-01", -1), ("ann", "jam", "2024-02-01", 2)]))
-        assert dense(model)[0].tolist() == [before[0] + 1, *before[1:]]
+        model.observe(build([("ann", "tea", "2024-02-01", -1), ("ann", "jam", "2024-02-01", 2)]))
+        jam, oil, tea = before
+        assert dense(model)[0].tolist() == [jam + 1, oil, tea - 1]

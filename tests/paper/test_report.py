@@ -1,48 +1,61 @@
-"""The reproduction report: the pages in results/ follow from the results beside them."""
+"""The stored reproduction: its pages follow from its results, and the documentation states its counts."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from shortlist.paper.report import (
-    format_difference,
-    markdown_table,
-    render_reproduction,
-    significance_mark,
-    variants_markdown,
-)
-from shortlist.paper.verdicts import verdicts
+from shortlist.paper import protocol
+from shortlist.paper.report import name_variant, render_reproduction, render_tables, variant_cell
+from shortlist.paper.verdicts import best_variants, count_cells, verdicts
 
-RESULTS = Path(__file__).parents[2] / "results"
+ROOT = Path(__file__).parents[2]
 
 
-def row(difference, p):
-    return {"f1_difference": difference, "f1_low": -0.01, "f1_high": 0.03, "f1_p_holm": p}
+@pytest.fixture(scope="module")
+def stored():
+    return json.loads((ROOT / "results" / "results.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", ["ml-100k", "ta-feng"])
-def test_stored_pages_match_stored_results(name):
-    results, machine = (
-        json.loads((RESULTS / name / file).read_text(encoding="utf-8"))
-        for file in ("results.json", "machine.json")
+def test_stored_pages_match_stored_results(stored):
+    machine = json.loads((ROOT / "results" / "machine.json").read_text(encoding="utf-8"))
+    page = (ROOT / "results" / "report.html").read_text(encoding="utf-8")
+    assert render_reproduction(stored, machine) == page
+    assert render_tables(stored) == (ROOT / "results" / "table.md").read_text(encoding="utf-8")
+
+
+def test_stored_counts_and_verdicts_follow_from_the_stored_rows(stored):
+    for name, found in stored["datasets"].items():
+        assert found["cells"] == count_cells(found["rows"], found["readings"])
+        chosen = {model: found["rows"][at] for model, at in found["claims"]["chosen"].items()}
+        assert verdicts(name, chosen, found["claims"]) == found["claims"]["verdicts"]
+    cells = {name: found["cells"] for name, found in stored["datasets"].items()}
+    assert best_variants(cells) == stored["best"]
+    assert cells
+    assert set(cells) <= set(protocol.DATASETS)
+
+
+def test_the_page_states_the_stored_count(stored):
+    page = " ".join((ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").split())
+    most = max(row["reached"] for name, row in stored["best"].items() if name.endswith("most cells"))
+    cells = stored["best"]["f1, most cells"]["cells"]
+    assert f"{most} of {cells} cells are at or above the paper" in page
+
+
+def test_a_reading_has_a_name():
+    row = {"loss": "negative sampling", "bias": None, "own_N": True, "cap": 20}
+    assert name_variant(row) == (
+        "HRM by negative sampling, biases chosen on validation, each metric's own N or setting, at most 20"
     )
-    assert verdicts(name, results["datasets"][name]) == results["datasets"][name]["verdicts"]
-    page = (RESULTS / name / "report.html").read_text(encoding="utf-8")
-    assert render_reproduction(results, machine) == page
-    assert markdown_table(results) == (RESULTS / name / "table.md").read_text(encoding="utf-8")
-    stored = json.loads((RESULTS / name / "variants.json").read_text(encoding="utf-8"))
-    assert variants_markdown(stored) == (RESULTS / name / "variants.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("difference", "p", "mark"), [(0.01, 0.05, "+"), (-0.01, 0.05, "-"), (0.01, 0.06, "")]
+    ("difference", "p", "mark"), [(0.1, 0.05, " ▲"), (-0.1, 0.05, " ▼"), (0.1, 0.06, "")]
 )
 def test_only_significant_differences_are_marked(difference, p, mark):
-    assert significance_mark(row(difference, p), "f1") == mark
-
-
-def test_rows_without_baseline_have_no_difference():
-    assert format_difference({}, "f1") == ""
-    assert significance_mark({}, "f1") == ""
-    assert format_difference(row(0.01, 0.04), "f1") == "+0.0100 [-0.0100, +0.0300], 0.040"
+    row = {
+        "figures": {"f1_20": {"mean": 0.0496, "sd": 0.001}},
+        "paper": {"f1": 0.05},
+        "tests": {"f1_20": {"difference": difference, "p_holm": p}},
+    }
+    assert variant_cell(row, "f1_20", "f1") == f"0.0496 ± 0.0010 *{mark}"  # .050 with three digits

@@ -10,26 +10,14 @@ import pytest
 
 from shortlist.cli import main
 from shortlist.errors import ConfigError
-from shortlist.paper import claims, protocol
+from shortlist.paper import protocol, variants
 from shortlist.paper import reproduce as module
-from shortlist.paper import verdicts as findings
-from shortlist.paper.claims import FULL, QUICK, ClaimBudget
 from shortlist.paper.experiment import Experiment, Runner, pack_values, unpack_values
 from shortlist.paper.protocol import COVERED, FAILS, HOLDS
-from shortlist.paper.report import table1_cells
 from shortlist.paper.reproduce import reproduce
-from shortlist.paper.variants import FULL_VARIANTS, QUICK_VARIANTS, VariantBudget
+from shortlist.paper.variants import FULL, QUICK, Budget
 
-TINY = ClaimBudget(
-    n_trials=1,
-    n_epochs=3,
-    patience=3,
-    sweep_seeds=1,
-    strictness_steps=2,
-    n_candidates=10,
-    users=150,
-    n_factors=8,
-)
+TINY = Budget(n_trials=2, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, sweep_seeds=1)
 FILES = ("results.json", "machine.json", "report.html", "table.md")
 
 
@@ -44,96 +32,75 @@ def test_all_files_are_written(done):
     place, _ = done
     assert {path.name for path in place.iterdir()} == {*FILES, "cache"}
     kinds = {path.name.partition("-")[0] for path in (place / "cache").iterdir()}
-    assert kinds == {"tune", "strictness", "run", "sweep"}
+    assert kinds == {"trial", "variant", "sweep"}
 
 
-def test_every_model_and_cutoff_is_evaluated(done):
+def test_every_claim_has_a_verdict_and_every_dynamic_row_its_tests(done):
     _, found = done
-    assert list(found["table1"]) == list(protocol.MODELS)
-    assert set(found["cutoffs"]) == {*protocol.MODELS, *protocol.BASELINES}
-    assert {"fixed N", "learned boundary", "expected F1", "oracle"} <= set(found["cutoffs"]["DKHRM"])
-    assert [len(found["figure1"][name]["f1"]) for name in found["figure1"]] == [5, 5, 6, 5]
-    assert all(len(found["figure2"][model]["f1"]) == 20 for model in protocol.MODELS)
-    assert {one["verdict"] for one in found["verdicts"]} <= {HOLDS, COVERED, FAILS}
+    claims = found["claims"]
+    assert list(claims["chosen"]) == list(protocol.MODELS)
+    assert {each["verdict"] for each in claims["verdicts"]} <= {HOLDS, COVERED, FAILS}
+    assert all(len(curve["f1"]) == 20 for curve in claims["figure2"].values())
+    for row in found["rows"]:
+        if row["model"] in protocol.ORIGINAL and row["selected_by"] != "ndcg":
+            names = {"f1": {"f1_20", "ndcg_20", "f1_all_20"}, "harmonic": {"harmonic_20"}}
+            assert set(row["tests"]) == names[row["selected_by"]]
+            assert all(0 < test["p"] <= test["p_holm"] <= 1 for test in row["tests"].values())
+        else:
+            assert "tests" not in row
 
 
-def test_figures_of_one_list_are_consistent(done):
-    """The mean over all users is that over covered users times Cover-Ratio; no cutoff beats the oracle."""
-    place, _ = done
-    results = [json.loads(path.read_text())["result"] for path in (place / "cache").glob("run-*.json")]
-    assert len(results) == 2 * len(protocol.MODELS) + len(protocol.BASELINES)
-    for result in results:
-        for row in result["lists"].values():
-            assert row["f1"] == pytest.approx((row["f1_covered"] or 0) * row["cover_ratio"])
-            assert row["f1"] == pytest.approx(unpack_values(row["users"]["f1"]).mean(), abs=1e-6)
-            assert row["f1"] <= result["lists"]["oracle"]["f1"] + 1e-12
+def test_figures_of_one_row_are_consistent(done):
+    """The mean over all users is that over covered users times Cover-Ratio; harmonic F1 is not smaller."""
+    _, found = done
+    for row in found["rows"]:
+        figures = {name: each["mean"] for name, each in row["figures"].items()}
+        if row["model"] in protocol.ORIGINAL:
+            if row["figures"]["cover_ratio"]["sd"] == 0:
+                assert figures["f1_all_20"] == pytest.approx(figures["f1_20"] * figures["cover_ratio"])
+            assert figures["harmonic_20"] >= figures["f1_20"] - 1e-9
+        elif row["N"]["f1"] == row["N"]["harmonic"]:
+            assert figures["harmonic"] >= figures["f1"] - 1e-9
+            assert figures["ndcg_own"] >= 0
 
 
-def test_interrupted_run_resumes_with_identical_results(done, tmp_path):
+def test_interrupted_run_resumes_with_identical_results(done, tmp_path, monkeypatch):
     place, _ = done
     files = sorted((place / "cache").iterdir())
-    kept = [path for number, path in enumerate(files) if number % 3]
+    kept = files[::2]
     (tmp_path / "cache").mkdir()
     for path in kept:
         shutil.copy(path, tmp_path / "cache")
-    damaged = next(path for path in kept if path.name.startswith("run"))
+    damaged = next(path for path in kept if path.name.startswith("variant"))
     (tmp_path / "cache" / damaged.name).write_text(damaged.read_text()[:100])
     lines = []
     reproduce("sample", out=tmp_path, n_seeds=2, budget=TINY, n_jobs=1, progress=lines.append)
     assert (tmp_path / "results.json").read_bytes() == (place / "results.json").read_bytes()
     assert {path.name for path in (tmp_path / "cache").iterdir()} == {path.name for path in files}
-    computed = [line for line in lines if line.endswith(" s")]
-    lost = [path for path in files if path not in kept and path.suffix == ".json"]
-    assert len(computed) == len(lost) + 1
-
-
-def test_finished_run_computes_nothing_again(done, monkeypatch):
-    place, _ = done
-    before = {name: (place / name).read_bytes() for name in FILES}
-    monkeypatch.setattr(claims, "run", lambda *_: pytest.fail("ran again"))
-    reproduce("sample", out=place, n_seeds=2, budget=TINY, n_jobs=1)
-    assert {name: (place / name).read_bytes() for name in FILES} == before
+    assert len(lines) == len(files) - len(kept) + 1
+    for name in ("evaluate_rows", "evaluate_trial", "evaluate_sweep"):
+        monkeypatch.setattr(variants, name, lambda *_: pytest.fail("ran again"))
+    reproduce("sample", out=tmp_path, n_seeds=2, budget=TINY, n_jobs=1)
+    assert (tmp_path / "results.json").read_bytes() == (place / "results.json").read_bytes()
 
 
 def test_report_loads_nothing(done):
     place, _ = done
     page = (place / "report.html").read_text()
     assert not re.search(r"(src|href)=|url\(|@import|<script|https?://", page)
-    assert page.count('<svg class="chart"') == 12 + 1 + 1 + 6
-    for words in (
-        "Table 1",
-        "Figure 1",
-        "Figure 2",
-        "Results over all users",
-        "prefers-color-scheme: dark",
-        "learned boundary",
-    ):
+    assert page.count('<svg class="chart"') == 12 + 1
+    for words in ("Table 1", "Figure 1", "Figure 2", "harmonic F1", "prefers-color-scheme: dark"):
         assert words in page
 
 
-def test_markdown_table_has_a_row_per_model(done):
-    place, _ = done
+def test_table_has_the_variants_side_by_side(done):
+    place, found = done
     lines = (place / "table.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert len(rows) == 2 + len(protocol.MODELS)
-    assert len({row.count("|") for row in rows}) == 1
-
-
-def test_table_cells_show_the_papers_numbers():
-    cells = {"f1": 0.0612, "cover_ratio": 0.71, "ndcg": 0.1219, "f1_mark": "+", "ndcg_mark": ""}
-    row = cells | {"paper": protocol.TABLE["ta-feng"]["DKHRM"]._asdict()}
-    assert table1_cells(row) == ["0.0612+ (0.06)", "0.71 (0.7)", "0.122 (0.12)"]
-    assert table1_cells(cells | {"paper": None}) == ["0.0612+", "0.71", "0.122"]
-
-
-def test_strictness_search_approaches_the_target():
-    experiment = Experiment.load("sample", 150)
-    params = {"n_factors": 8, "n_epochs": 5, "t": 1.0, "boundary": "learned"}
-    found = claims.strictness(experiment, "DKBPRMF", params, 0.6, 6)
-    covers = [one["cover_ratio"] for one in sorted(found["tried"], key=lambda one: one["negatives"])]
-    assert covers[0] >= covers[-1]
-    assert abs(found["cover_ratio"] - 0.6) == min(abs(cover - 0.6) for cover in covers)
-    assert abs(found["cover_ratio"] - 0.6) < 0.25
+    assert len({line.count("|") for line in rows}) == 1
+    assert rows[0].count("item biases") == 2 * len(found["readings"])
+    assert len(rows) - 2 == 5 * 4 + 2 * 10
+    assert any(line.startswith("2 trials per model") for line in lines)
 
 
 def test_sample_of_users_keeps_all_their_rows():
@@ -145,40 +112,31 @@ def test_sample_of_users_keeps_all_their_rows():
 
 def test_command_line_prints_verdicts(tmp_path, capsys, monkeypatch):
     verdict = {"claim": "K beats N.", "verdict": HOLDS, "numbers": ""}
+    reading = {"f1": "harmonic", "loss": "negative sampling", "bias": None}
+    reading |= {"own_N": True, "cap": 20, "reached": 21, "cells": 24, "distance": 0.3}
     given = {}
 
     def fake_reproduce(dataset, **settings):
-        given[type(settings["budget"])] = settings | {"dataset": dataset}
+        given.update(settings, dataset=dataset)
         settings["progress"]("one result")
-        if isinstance(settings["budget"], ClaimBudget):
-            return {"datasets": {"sample": {"verdicts": [verdict]}}}
-        cells = [{"reading": "r", "bias": True, "own_N": False, "cap": 20, "reached": 1, "cells": 2}]
-        extended = {"cells": [one | {"combination": "c", "own_N": True} for one in cells]}
-        return {"datasets": {"sample": {"cells": cells, "extended": extended}}}
+        return {
+            "datasets": {"sample": {"claims": {"verdicts": [verdict]}}},
+            "best": {"harmonic, most cells": reading},
+        }
 
     monkeypatch.setattr(module, "reproduce", fake_reproduce)
     assert main(["reproduce", "--dataset", "sample", "--quick", "--out", str(tmp_path), "--json"]) == 0
     out, err = capsys.readouterr()
-    found = json.loads(out)["sample"]
-    assert found["verdicts"] == [verdict]
-    assert found["cells"][0]["reached"] == 1
-    assert found["extended_cells"][0]["combination"] == "c"
+    found = json.loads(out)
+    assert found["verdicts"] == {"sample": [verdict]}
+    assert found["best"]["harmonic, most cells"]["reached"] == 21
     assert "one result" in err
-    for budget in (QUICK, QUICK_VARIANTS):
-        settings = given[type(budget)]
-        assert (settings["dataset"], settings["budget"], settings["n_seeds"]) == ("sample", budget, 2)
+    assert (given["dataset"], given["budget"], given["n_seeds"]) == ("sample", QUICK, 2)
     assert main(["reproduce", "--dataset", "sample", "--out", str(tmp_path), "--trials", "3"]) == 0
-    assert "K beats N." in capsys.readouterr().out
-    for budget in (FULL, FULL_VARIANTS):
-        settings = given[type(budget)]
-        assert (settings["budget"], settings["n_seeds"]) == (replace(budget, n_trials=3), 5)
-    given.clear()
-    assert main(["reproduce", "--dataset", "ml-100k", "--part", "variants", "--out", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "r, with item biases, one N or setting, at most 20" in out
-    assert "c; r, with item biases, at most 20" in out
-    assert list(given) == [VariantBudget]
-    assert (given[VariantBudget]["dataset"], given[VariantBudget]["budget"]) == ("ml-100k", FULL_VARIANTS)
+    assert "K beats N." in out
+    assert "21 of 24" in out
+    assert (given["budget"], given["n_seeds"]) == (replace(FULL, n_trials=3), 5)
 
 
 def test_unknown_dataset_raises(tmp_path):
@@ -186,38 +144,7 @@ def test_unknown_dataset_raises(tmp_path):
         reproduce("netflix", out=tmp_path)
 
 
-# ---------------------------------------------------------------------- parts
-def runs_of(**lists):
-    """Runs of one seed from per-user values: name -> (F1 of each user, list length of each user)."""
-    return [
-        {
-            "lists": {
-                name: {
-                    "users": {"f1": pack_values(np.array(f1)), "length": pack_values(np.array(length, float))}
-                }
-                for name, (f1, length) in lists.items()
-            }
-        }
-    ]
-
-
-def test_same_users_averages_the_original_over_covered_users():
-    dynamic = runs_of(**{"learned boundary": ([0.5, 0.0, 1.0], [2, 0, 1])})
-    fixed = runs_of(**{"fixed N": ([0.25, 0.75, 0.5], [3, 3, 3])})
-    assert findings.same_users(dynamic, fixed, "f1") == pytest.approx((0.25 + 0.5) / 2)
-
-
-def test_columns_are_tested_with_the_means_of_the_table():
-    """Half of the users are covered with F1 0.5; the original gives all users 0.5, or all users 0."""
-    half = [1, 0] * 50
-    dynamic = runs_of(**{"learned boundary": ([0.5 * k for k in half], half)}) * 2
-    equal, zero = (runs_of(**{"fixed N": ([f1] * 100, [1] * 100)}) for f1 in (0.5, 0.0))
-    assert findings.covered_test(dynamic, equal, "f1") == 1.0
-    assert findings.covered_test(dynamic, zero, "f1") < 0.001
-    uncovered = runs_of(**{"learned boundary": ([0.0] * 100, [0] * 100)})
-    assert findings.covered_test(uncovered, zero, "f1") == 1.0
-
-
+# ---------------------------------------------------------------------- stored results
 def test_results_are_computed_once_and_damaged_files_again(tmp_path):
     runner, calls = Runner(Experiment.load("sample", 50), tmp_path), []
 

@@ -92,6 +92,7 @@ def test_every_facade_takes_every_option_with_the_same_default():
         Recommender.recommend_to_file,
         Recommender.explain,
         sl.recommend_to_folder,
+        sl.spark.recommend,
     ]
     for call in calls:
         given = {name: value.default for name, value in signature(call).parameters.items()}

@@ -66,30 +66,17 @@ def test_prepare_builds_the_index_for_single_users(toy, monkeypatch):
     expected = recommend(toy, ["u5"], N=4)
     toy.prepare()
     assert toy.index_cache.index is not None
-    monkeypatch.setattr(retriever.ProductIndex, "build", None)
+    monkeypatch.setattr(retriever, "score_candidates", None)
     assert same(recommend(toy, ["u5"], N=4), expected)
 
 
-@pytest.mark.parametrize("fastest", [0, 1, 2])
-def test_way_with_the_least_processor_time_is_chosen(fastest, monkeypatch):
-    """The first search of each way compiles and does not count; one slow repetition does not either."""
-    clock, calls = [0.0], [0, 0, 0]
-
-    def search(way, *_):
-        first, slow = calls[way] == 0, way == fastest and calls[way] == 2
-        calls[way] += 1
-        clock[0] += 100.0 if first or slow else 1.0 if way == fastest else 2.0
-
-    monkeypatch.setattr(retriever, "search_index", search)
-    monkeypatch.setattr(retriever.time, "process_time", lambda: clock[0])
-    assert retriever.choose_fastest((0, 1, 2), np.ones((5, 2), np.float32)) == fastest
+@pytest.mark.parametrize(("decay", "n_stages"), [(0.5, 3), (1.0, 1)])
+def test_bounds_are_checked_early_where_the_first_dimensions_carry_most_weight(decay, n_stages):
+    items = np.random.default_rng(0).normal(size=(500, 50)) * decay ** np.arange(50)
+    assert retriever.ItemIndex.build(items.astype(np.float32)).blocks.stages.size == n_stages
 
 
-def test_trial_takes_users_from_the_whole_request():
-    vectors = np.arange(1000, dtype=np.float32)[:, None]
-    few, many = (retriever.sample_vectors(vectors, n)[:, 0] for n in (10_000_000, 5000))
-    assert (few.size, many.size) == retriever.TRIAL_USERS
-    for found in (few, many):
-        assert (found[0], found[-1]) == (0, 999)
-        assert (np.diff(found) >= 3).all()
-    assert retriever.sample_vectors(vectors[:3], 5000)[:, 0].tolist() == [0, 1, 2]
+def test_few_users_are_scored_in_parts_of_bounded_size(toy, monkeypatch):
+    expected = recommend(toy, ["u1", "u2", "u3"], N=4)
+    monkeypatch.setattr(retriever, "CELLS", 301)  # one user at a time
+    assert same(recommend(toy, ["u1", "u2", "u3"], N=4), expected)

@@ -11,8 +11,8 @@ import pytest
 import shortlist as sl
 from shortlist.core.engine import Fixed, ThreadEngine
 from shortlist.errors import ConfigError
-from shortlist.paper.claims import run as run_model
 from shortlist.paper.experiment import Experiment, Runner
+from shortlist.paper.variants import ValidationUsers, evaluate_trial
 from tests.models.cases import crowd, fit, model
 from tests.scale.cluster import needs_ray
 
@@ -125,12 +125,13 @@ def describe_arrays(data, other, _):
 def test_runs_of_the_paper_are_those_of_one_process(cluster, tmp_path):
     experiment = Experiment.load("sample", 150)
     params = {"n_factors": 8, "n_epochs": 3, "seed": 1}
+    users = ValidationUsers(experiment, seed=1, limit=100)
     found = {}
     for name, engine in (("one", ThreadEngine()), ("other", sl.RayEngine())):
         runner = Runner(experiment, tmp_path / name, engine)
 
         def run(model, runner=runner):
-            return runner.compute("run", model, run_model, model, params, 10)
+            return runner.compute("trial", model, evaluate_trial, users, model, params)
 
         found[name] = runner.map(run, [("BPRMF",), ("DKBPRMF",)])
     assert found["one"] == found["other"]

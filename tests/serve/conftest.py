@@ -38,7 +38,7 @@ def tokens(folder):
 
 def start(folder, **settings):
     """A client of a service in this process."""
-    config = ServeConfig(model=str(folder / "shop.shortlist"), poll=0.02, **settings)
+    config = ServeConfig(model=str(folder / "shop.shortlist"), **{"poll": 0.02, **settings})
     return TestClient(
         create_app(Service(config)), base_url="http://127.0.0.1:8000", raise_server_exceptions=False
     )

@@ -1,6 +1,7 @@
 """Feedback: lists joined with the baskets that followed them, worked out by hand."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -131,9 +132,23 @@ def test_batch_of_outcomes_moves_a_guarantee():
     lists, truth = build_batch(missed, cut)
     assert lists.lengths.tolist() == [2, 0]
     after = cut.update(lists, truth, shown=True)
-    assert after.threshold_ > cut.threshold_  # precision 0 is below the promise: show less
+    assert after.threshold_ > cut.threshold_  # precision 0 is below the guarantee: show less
     hit = [Outcome(["i1"], None, frozenset({"i1"}), "shop")]
     assert cut.update(*build_batch(hit, cut), shown=True).threshold_ < cut.threshold_
+
+
+def test_the_monitor_of_a_guarantee_keeps_its_values_under_its_name_of_release_0_2(store, served):
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.PersonalFrequency().fit(split.train)
+    model.set_cutoff(sl.cutoff.Guarantee(min_precision=0.15).fit(model.recommend(N=20), split.valid))
+    served = replace(served, model=model)
+    log(store, "a", "u1", NOW - 100, ["i1", "i2"], [0.5, 0.5])
+    send(store, "u1", ["i1"], NOW)
+    Feedback(store).step(served, at=NOW + 100)
+    state = json.loads(store.setting("feedback"))
+    state["monitors"]["promise"] = state["monitors"].pop("guarantee")
+    assert store.close_lists([], "feedback", store.setting("feedback"), json.dumps(state))
+    assert Feedback(store).monitors(served)["guarantee"].mean == 0.5
 
 
 def test_a_backlog_is_worked_off_in_steps_and_shows(store, served, monkeypatch):

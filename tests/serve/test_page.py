@@ -161,7 +161,7 @@ def test_health_says_what_to_do(open_page, server):
     status = server.call("/v1/status")[1]
     status["checks"].append(red)
     status["monitors"] = {
-        "promise": {"promise": "precision", "level": 0.2, "points": points[2:]},
+        "guarantee": {"guarantee": "precision", "level": 0.2, "points": points[2:]},
         "calibration": {"points": points},
     }
     page.route("**/v1/status", lambda route: route.fulfill(json=status))
@@ -169,7 +169,7 @@ def test_health_says_what_to_do(open_page, server):
     heading(page, "Act now.*A new check")
     first = page.locator(".check").first
     assert "What to do: Run this." in first.inner_text()
-    page.get_by_role("heading", name="Promised and observed precision").wait_for()
+    page.get_by_role("heading", name="Guaranteed and observed precision").wait_for()
     page.get_by_role("heading", name="Predicted and observed").wait_for()
     page.unroute("**/v1/status")
     page.route("**/v1/status", lambda route: route.abort())

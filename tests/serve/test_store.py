@@ -7,7 +7,7 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.errors import ConfigError
 from shortlist.serve.store import EventStore
-from tests.postgres import started
+from tests.postgres import running, started
 
 OLD_COLUMNS = {"lists": "propensities", "activations": "forgotten_until"}
 
@@ -77,3 +77,10 @@ def test_the_time_is_that_of_the_database(tmp_path):
         first, second = shared.time(), shared.time()
         assert 0 <= second - first < 60
         shared.close()
+
+
+def test_a_server_of_the_tests_starts_whatever_the_path_is(monkeypatch):
+    """As root it runs as another user, without a program that only the path of administrators has."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    with running() as server:
+        server.execute("select 1")

@@ -28,7 +28,7 @@ from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
 from shortlist.data.groups import group_fields
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Events, Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation.significance import paired_test
@@ -516,9 +516,12 @@ class Refit(NamedTuple):
 
 
 def refit(
-    old: Recommender, events: Interactions | None, *, progress: Callable[[str], object] | None = None
+    old: Recommender,
+    events: Interactions | Events | None,
+    *,
+    progress: Callable[[str], object] | None = None,
 ) -> Refit:
-    """Fit a model with the settings of `old` on its history and `events`.
+    """Fit a model with the settings of `old` on its history and `events`, from which returns are subtracted.
 
     The latest day is held out first: the old model and a new one that learned from the days before answer
     for it. The new settings are refused if they are significantly worse there. What is returned has learned
@@ -526,26 +529,28 @@ def refit(
     its guarantee was tested anew. It is refused if nothing can be guaranteed any more.
     """
     try:
-        return _refit(old, events, progress)
+        return _refit(old, None if events is None else Events.of(events), progress)
     except InfeasibleError as error:
         return Refit(None, np.nan, np.nan, 0, f"the guarantee cannot be given again: {error}")
 
 
-def _refit(old: Recommender, events: Interactions | None, progress: Callable[[str], object] | None) -> Refit:
+def _refit(old: Recommender, events: Events | None, progress: Callable[[str], object] | None) -> Refit:
     """The new model, or why it is refused."""
-    data = old.history_ if events is None else old.history_.concat(events)
-    if data.time is None:
+    known = old.history_
+    data = known if events is None else events.add_to(known)
+    if data.time is None or not data.n_rows:
         return Refit(
             _fit_again(old, data, progress), np.nan, np.nan, 0, "the data has no times to compare on"
         )
     cut = int(data.time.max()) // DAY * DAY
-    before, latest = data.where(data.time < cut), data.where(data.time >= cut)
-    if not before.n_rows or int(old.history_.time.max() if old.history_.time is not None else 0) >= cut:
+    latest = data.where(data.time >= cut)
+    if events is None or known.end_time > cut or known.end_time == 0:
         return Refit(_fit_again(old, data, progress), np.nan, np.nan, 0, "no day is new to the old model")
     report = progress or (lambda line: None)
     report("checking on the latest day")
-    trial = _fit_again(old, before, progress)
-    running = copy(old).observe(before)  # the state is shared, so the copy is cheap
+    earlier = events.before(cut)
+    trial = _fit_again(old, earlier.add_to(known), progress)
+    running = copy(old).observe(earlier)  # the state is shared, so the copy is cheap
     reports = [evaluate_over_time(model, latest) for model in (running, trial)]
     old_f1, new_f1 = (one.f1 for one in reports)
     test = paired_test(reports[1].values("f1"), reports[0].values("f1"))

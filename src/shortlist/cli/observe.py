@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, add_content, read_source
+from shortlist.cli.source import BY_NAME, Reading, add_content, read_event_source
 
 
 def observe_command(
@@ -26,22 +26,35 @@ def observe_command(
 ) -> None:
     """Add events to a saved model without training, and save it.
 
-    Histories, counts, trends and co-occurrences advance; what the model learned stays.
+    Histories, counts, trends and co-occurrences advance; learned parameters stay.
+    A negative quantity is a return: it is subtracted from earlier purchases of the
+    same user and item, those that the model knows included.
 
     For example:
       shortlist observe shop.shortlist held.parquet
       shortlist observe model.shortlist reads.csv --items new.csv
     """
+    from shortlist.data.interactions import subtract_from
+
     loaded = sl.load_model(model)
     if items is not None:
         add_content(loaded, items)
     before = loaded.history_
-    known = loaded.observe(read_source(events, reading, training=False)).history_
+    read = read_event_source(events, reading)
+    after = loaded.observe(read).history_
+    gross = loaded._fitted_state().history.gross
+    n_returns, n_matched = read.returns.height, 0
+    if gross is not None:
+        n_matched = int(subtract_from(gross.merged, read.returns)[1].sum())
     path = loaded.save(model if out is None else out)
-    added = {"rows": known.n_rows - before.n_rows, "users": known.n_users - before.n_users}
+    added = {"rows": after.n_rows - before.n_rows, "users": after.n_users - before.n_users}
+    returns = {"subtracted": n_matched, "without_purchase": n_returns - n_matched}
     if json:
-        return show_json({"model": str(path), "added": added, "rows": known.n_rows})
-    return show_text(f"Added {added['rows']:,} rows and {added['users']:,} new users; saved {path}.")
+        return show_json({"model": str(path), "added": added, "returns": returns, "rows": after.n_rows})
+    subtracted = f"; {n_matched:,} of {n_returns:,} returns have a purchase" if n_returns else ""
+    return show_text(
+        f"Added {added['rows']:,} rows and {added['users']:,} new users{subtracted}; saved {path}."
+    )
 
 
 def refit_command(

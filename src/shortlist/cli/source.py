@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from shortlist.core.engine import Engine
-    from shortlist.data.interactions import Interactions
+    from shortlist.data.columns import DataSource
+    from shortlist.data.interactions import Events, Interactions
     from shortlist.data.items import Items
     from shortlist.data.lists import RankedLists
     from shortlist.models.base import Recommender
@@ -228,10 +229,9 @@ def read_source(
     source: str, reading: Reading = BY_NAME, *, training: bool = True, quiet: bool = False
 ) -> "Interactions":
     """Read interactions and print what was found, unless `quiet`; a plain word is the name of a dataset."""
-    is_name = not Path(source).exists() and not any(character in source for character in "./\\:*")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DataWarning)  # printed below
-        if is_name:
+        if _is_dataset(source):
             if reading.min_rating is not None:
                 raise ConfigError(
                     "min_rating needs a file with ratings, got the name of a dataset, which has no weights; "
@@ -256,9 +256,7 @@ def read_source(
             f"the rows are repeats{days}"
         )
     if data.source is not None:
-        print_note(data.source.describe())
-        for note in data.source.notes:
-            print_note(f"{'warning' if note in data.source.doubts else 'note'}: {note}")
+        _print_source(data.source)
     if merged and training and data.n_baskets == data.active_users.size and data.time is None:
         print_note(
             "without times or baskets a repeated purchase looks like a duplicate; if users buy items "
@@ -269,6 +267,35 @@ def read_source(
             "weights (ratings, quantities, …) count if the model takes --set weighting=linear, log or cap"
         )
     return data
+
+
+def read_event_source(source: str, reading: Reading) -> "Events":
+    """Read events, with returns apart, and print what was found; a plain word is the name of a dataset."""
+    from shortlist.data.files import read_events
+    from shortlist.data.interactions import Events
+
+    if _is_dataset(source):
+        return Events(read_source(source, reading, training=False))
+    with warnings.catch_warnings(), hide_panics(source), watch_memory():
+        warnings.simplefilter("ignore", DataWarning)  # printed below
+        events, about = read_events(source, **asdict(reading))
+    n_returns = events.returns.height
+    returns = f" and {n_returns:,} returns" if n_returns else ""
+    print_note(f"{redact_uri(source)}: {events.purchases.n_rows:,} rows{returns}")
+    _print_source(about)
+    return events
+
+
+def _is_dataset(source: str) -> bool:
+    """Whether a source is a plain word, and no file."""
+    return not Path(source).exists() and not any(character in source for character in "./\\:*")
+
+
+def _print_source(source: "DataSource") -> None:
+    """Print which columns were used, notes and doubts."""
+    print_note(source.describe())
+    for note in source.notes:
+        print_note(f"{'warning' if note in source.doubts else 'note'}: {note}")
 
 
 def read_content(path: Path, groups: "Iterable[str] | None" = None) -> "Items":

@@ -74,7 +74,7 @@ def _reserve(target: Path) -> _Temporary:
         path = target.parent / f"{prefix}{os.getpid()}-{secrets.token_hex(4)}.tmp"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
-            _lock(lock, wait=True)
+            lock_file(lock, wait=True)
             if not _is_same_file(path, lock):  # another process removed it before it was locked
                 os.close(lock)
                 continue
@@ -96,13 +96,13 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
         with suppress(OSError):
             lock = os.open(folder / name, os.O_RDWR | os.O_NOFOLLOW)
             try:
-                if _lock(lock, wait=False):
+                if lock_file(lock, wait=False):
                     (folder / name).unlink()
             finally:
                 os.close(lock)
 
 
-def _lock(descriptor: int, *, wait: bool) -> bool:
+def lock_file(descriptor: int, *, wait: bool) -> bool:
     """Lock an open file for this process; the system releases the lock when the process ends.
 
     Return whether it was locked. File systems without locks lock nothing.

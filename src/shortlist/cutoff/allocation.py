@@ -35,7 +35,7 @@ from shortlist.kernels.allocation import (
     sum_positions,
 )
 from shortlist.kernels.rows import starts
-from shortlist.types import Bools, Doubles, Longs
+from shortlist.types import Bools, Doubles, Floats, Longs
 
 PROBABILITY_NAMES = ("probability", "prob", "proba", "p")
 LIMIT_NAMES = ("limit", "stock", "units", "quantity", "inventory", "available")
@@ -202,7 +202,8 @@ def allocate(
     candidates
         `RankedLists` with calibrated probabilities (for example from `Calibration.apply`), or a polars,
         pandas or Arrow table with users, items and probabilities. A row without item is a user without
-        candidates.
+        candidates. If equal values compete for the last place, the earlier user gets it; the users of a
+        table are in the order of their ids.
     budget
         Total number of shown items.
     max_users
@@ -255,37 +256,27 @@ def allocate(
     >>> round(allocation.prices.item, 2)
     0.3
     """
-    _check_limits(budget, max_users, max_items, contact_cost, cost)
-    lists = _read_candidates(candidates)
+    check_limits(budget, max_users, max_items, contact_cost, cost)
+    lists = read_candidates(candidates)
     content = None if items is None else Items.of(items)
-    n_items = len(lists.item_ids)
-    assert lists.probabilities is not None
-    groups = _read_groups(max_per_group, lists.item_ids, items)
     problem = AllocationProblem(
-        lists=CandidateValues(
-            np.ascontiguousarray(lists.indptr, np.int64),
-            np.ascontiguousarray(lists.items, np.int32),
-            np.ascontiguousarray(lists.probabilities, np.float64),
-            _read_gains(gain, lists, content, cost),
-            float(cost),
-        ),
-        limits=groups._replace(max_items=UNLIMITED if max_items is None else max_items),
+        lists=read_values(lists, gain, content, cost),
+        limits=read_limits(max_items, max_per_group, lists.item_ids, items),
         stock=None if item_limits is None else _read_stock(item_limits, lists.item_ids, content),
         budget=UNLIMITED if budget is None else budget,
         max_users=UNLIMITED if max_users is None else max_users,
         contact_cost=float(contact_cost),
         n_threads=n_threads,
     )
-    assert n_items == problem.lists.gains.size
     return _build(lists, problem, solve(problem))
 
 
 # ---------------------------------------------------------------------- input
 
 
-def _read_candidates(candidates: Any) -> RankedLists:
-    """Lists whose probabilities are numbers from 0 to 1."""
-    lists = candidates if isinstance(candidates, RankedLists) else _lists_of_table(candidates)
+def read_candidates(candidates: Any, item_ids: IdMap | None = None) -> RankedLists:
+    """Lists whose probabilities are numbers from 0 to 1; the item ids of a table may be given."""
+    lists = candidates if isinstance(candidates, RankedLists) else _lists_of_table(candidates, item_ids)
     if lists.probabilities is None:
         if lists.items.size:
             raise DataError(
@@ -319,8 +310,11 @@ def _check_sums(lists: RankedLists) -> None:
         )
 
 
-def _lists_of_table(table: Any) -> RankedLists:
-    """A table with users, items and probabilities as lists, the highest probability first."""
+def _lists_of_table(table: Any, item_ids: IdMap | None) -> RankedLists:
+    """A table with users, items and probabilities as lists, by user id; ties by item id.
+
+    The order of its rows changes nothing.
+    """
     try:
         frame = to_frame(table)
     except DataError:
@@ -335,9 +329,26 @@ def _lists_of_table(table: Any) -> RankedLists:
             "calibrate scores first, with sl.cutoff.Calibration."
         )
     frame = frame.rename({column: "probability"})
-    if not {"rank", "score"} & set(frame.columns):
+    has_scores, has_ranks = "score" in frame.columns, "rank" in frame.columns
+    if not has_scores and not has_ranks:
         frame = frame.with_columns(score=pl.col("probability"))
-    return RankedLists.from_frame(frame)
+    lists = RankedLists.from_frame(frame, item_ids)
+    if not lists.users.values.is_sorted():
+        lists = lists.take(lists.users.values.arg_sort().to_numpy())
+    return lists if has_ranks else _order_ties(lists, lists.scores if has_scores else lists.probabilities)
+
+
+def _order_ties(lists: RankedLists, key: Floats | Doubles | None) -> RankedLists:
+    """The lists, with candidates of equal keys in the order of their ids."""
+    if (
+        key is None
+        or not (
+            (key[1:] == key[:-1]) & (lists.items[1:] < lists.items[:-1]) & (lists.positions[1:] > 0)
+        ).any()
+    ):
+        return lists
+    owner = np.repeat(np.arange(len(lists)), lists.lengths)
+    return lists.reorder(np.lexsort((lists.items, -key, owner)))
 
 
 def _find_name(frame: pl.DataFrame, names: tuple[str, ...]) -> str | None:
@@ -346,7 +357,7 @@ def _find_name(frame: pl.DataFrame, names: tuple[str, ...]) -> str | None:
     return next((plain[name] for name in names if name in plain), None)
 
 
-def _check_limits(
+def check_limits(
     budget: object, max_users: object, max_items: object, contact_cost: object, cost: object
 ) -> None:
     """Raise ConfigError for invalid numbers."""
@@ -365,8 +376,8 @@ def _shown_items(lists: RankedLists) -> Bools:
     return occurs
 
 
-def _read_gains(gain: Any, lists: RankedLists, content: Items | None, cost: float) -> Doubles:
-    """(n_items,) the gain of each item; every candidate needs one, and one must exceed the cost."""
+def read_values(lists: RankedLists, gain: Any, content: Items | None, cost: float) -> CandidateValues:
+    """The candidates with their gains; every candidate needs one, and one must exceed the cost."""
     gains = _parse_gains(gain, lists, content)
     most = float(gains[_shown_items(lists)].max(initial=-np.inf))
     if lists.items.size and most <= cost:
@@ -375,7 +386,18 @@ def _read_gains(gain: Any, lists: RankedLists, content: Items | None, cost: floa
             f"{most:g} and {cost:g}; use the same unit for both.",
             parameter="gain",
         )
-    return gains
+    return candidate_values(lists, gains, cost)
+
+
+def candidate_values(lists: RankedLists, gains: Doubles, cost: float) -> CandidateValues:
+    """The candidates with the gain (n_items,) of each item."""
+    return CandidateValues(
+        np.ascontiguousarray(lists.indptr, np.int64),
+        np.ascontiguousarray(lists.items, np.int32),
+        np.ascontiguousarray(lists.probabilities, np.float64),
+        gains,
+        float(cost),
+    )
 
 
 def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Doubles:
@@ -501,17 +523,18 @@ def _need_items(name: str, column: str, content: Items | None) -> Items:
     return content
 
 
-def _read_groups(max_per_group: Any, ids: IdMap, items: Any) -> UserLimits:
-    """The groups of each item; `max_items` is not set yet."""
+def read_limits(max_items: int | None, max_per_group: Any, ids: IdMap, items: Any) -> UserLimits:
+    """The limits of a list, with the groups of each item."""
+    most = UNLIMITED if max_items is None else max_items
     wanted = {} if max_per_group is None else check_group_limits(max_per_group)
     if not wanted:
-        return UserLimits(UNLIMITED, np.empty((len(ids), 0), np.int32), np.empty(0, np.int64))
+        return UserLimits(most, np.empty((len(ids), 0), np.int32), np.empty(0, np.int64))
     if items is None:
         raise ConfigError(
             f"max_per_group={next(iter(wanted))!r:.60} needs the column of items; pass items=.",
             parameter="items",
         )
-    return ItemGroups.of(items, ids, list(wanted)).limits(wanted)
+    return ItemGroups.of(items, ids, list(wanted)).limits(wanted)._replace(max_items=most)
 
 
 # ---------------------------------------------------------------------- result
@@ -519,26 +542,13 @@ def _read_groups(max_per_group: Any, ids: IdMap, items: Any) -> UserLimits:
 
 def _build(lists: RankedLists, problem: AllocationProblem, solution: AllocationSolution) -> Allocation:
     """The allocation of a solution."""
-    sizes, rows = np.empty(problem.n_users, np.int64), np.empty(int(solution.held.sum()), np.int64)
-    collect_rows(problem.lists.indptr, solution.offers.indptr, solution.positions, solution.held, sizes, rows)
-    shown = np.zeros(lists.items.size, np.bool_)
-    shown[rows] = True
-    if np.ptp(problem.lists.gains[_shown_items(lists)]) == 0 if rows.size else True:
-        rows = np.flatnonzero(shown)  # equal gains keep the order of the candidates
-    assert lists.probabilities is not None
-    p, items = lists.probabilities[rows], lists.items[rows]
-    value = float((p * problem.lists.gains[items] - problem.lists.cost).sum())
-    value -= problem.contact_cost * int((sizes > 0).sum())
-    sold = np.bincount(items, minlength=len(lists.item_ids))
-    selected = replace(
-        lists,
-        indptr=starts(sizes),
-        items=items,
-        scores=lists.scores[rows],
-        probabilities=p,
-        propensities=None if lists.propensities is None else lists.propensities[rows],
-        reason=_reasons(problem, solution, shown, sizes, sold),
-    )
+    gains = problem.lists.gains
+    by_value = lists.items.size > 0 and bool(np.ptp(gains[_shown_items(lists)]) > 0)
+    selected = select_items(lists, problem, solution, by_value=by_value)
+    p = selected.probabilities
+    assert p is not None
+    value = float((p * gains[selected.items] - problem.lists.cost).sum())
+    value -= problem.contact_cost * int((selected.lengths > 0).sum())
     return Allocation(
         lists=selected,
         prices=Prices(solution.price, solution.contact_price, _stock_prices(lists, problem, solution)),
@@ -546,6 +556,29 @@ def _build(lists: RankedLists, problem: AllocationProblem, solution: AllocationS
         expected_value=value,
         bound=max(solution.bound, value),
         problem=problem,
+    )
+
+
+def select_items(
+    lists: RankedLists, problem: AllocationProblem, solution: AllocationSolution, *, by_value: bool
+) -> RankedLists:
+    """The shown items of each list: by their value, or in the order of the candidates."""
+    sizes, rows = np.empty(problem.n_users, np.int64), np.empty(int(solution.held.sum()), np.int64)
+    collect_rows(problem.lists.indptr, solution.offers.indptr, solution.positions, solution.held, sizes, rows)
+    shown = np.zeros(lists.items.size, np.bool_)
+    shown[rows] = True
+    if not by_value:
+        rows = np.flatnonzero(shown)
+    assert lists.probabilities is not None
+    sold = np.bincount(lists.items[rows], minlength=len(lists.item_ids))
+    return replace(
+        lists,
+        indptr=starts(sizes),
+        items=lists.items[rows],
+        scores=lists.scores[rows],
+        probabilities=lists.probabilities[rows],
+        propensities=None if lists.propensities is None else lists.propensities[rows],
+        reason=_reasons(problem, solution, shown, sizes, sold),
     )
 
 

@@ -11,6 +11,7 @@ solution comes with a bound on its distance from the optimum.
 - Few offers: if prices leave a gap, because units and contacts are whole, branch and bound closes it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +31,6 @@ from shortlist.kernels.allocation import (
     count_digits,
     count_offers,
     fill_offers,
-    improve_lists,
     price_users,
     run_auction,
     sum_above,
@@ -48,7 +48,6 @@ CONTACT_ROUNDS = 40  # in which the users to contact are chosen
 SMALL = 5_000  # offers up to which an integer program is solved if prices leave a gap
 LARGE = 2_000_000  # offers from which on a solution need not be closer to the bound than COARSE
 FINE, COARSE = 1e-4, 1e-3
-IMPROVEMENTS = 4  # passes over all users after an auction
 
 
 @dataclass(frozen=True)
@@ -141,23 +140,33 @@ def _block(offers: Offers, users: slice) -> tuple[Offers, slice]:
     return Offers(indptr - indptr[0], offers.items[rows], offers.values[rows]), rows
 
 
+def select_by_digits(count: Callable[[int, int], Longs], k: int) -> tuple[float, int]:
+    """(the k-th largest (from 1) of positive values, how many are larger).
+
+    `count(prefix, shift)` counts the digit at `shift` of the values whose higher digits are `prefix`.
+    """
+    prefix, n_above = 0, 0
+    for shift in (48, 32, 16, 0):
+        above = np.cumsum(count(prefix, shift)[::-1])
+        at = int(np.searchsorted(above, k - n_above))
+        n_above += int(above[at - 1]) if at else 0
+        prefix = (prefix << 16) | (DIGITS - 1 - at)
+    return float(np.array([prefix], np.uint64).view(np.float64)[0]), n_above
+
+
 def kth_largest(values: Doubles, k: int, n_threads: int = 0) -> float:
     """The k-th largest (from 1) of positive values, found digit by digit without a copy."""
-    bits, prefix, rank = values.view(np.uint64), 0, k
+    bits = values.view(np.uint64)
 
-    for shift in (48, 32, 16, 0):
-
-        def count(rows: slice, prefix: int = prefix, shift: int = shift) -> Longs:
+    def count(prefix: int, shift: int) -> Longs:
+        def count_rows(rows: slice) -> Longs:
             counts = np.zeros(DIGITS, np.int64)
             count_digits(bits[rows], prefix, shift, counts)
             return counts
 
-        counts = sum(map_slices(count, values.size, ROWS, n_threads), np.zeros(DIGITS, np.int64))
-        above = np.cumsum(counts[::-1])
-        at = int(np.searchsorted(above, rank))
-        rank -= int(above[at - 1]) if at else 0
-        prefix = (prefix << 16) | (DIGITS - 1 - at)
-    return float(np.array([prefix], np.uint64).view(np.float64)[0])
+        return sum(map_slices(count_rows, values.size, ROWS, n_threads), np.zeros(DIGITS, np.int64))
+
+    return select_by_digits(count, k)[0]
 
 
 def _take_best(offers: Offers, held: Bools, n: int, n_threads: int) -> Bools:
@@ -378,30 +387,6 @@ def _trim(problem: AllocationProblem, offers: Offers, held: Bools, prices: Doubl
     return held
 
 
-def _improve(
-    problem: AllocationProblem,
-    offers: Offers,
-    market: Market,
-    active: Bools,
-    sale: _Sale,
-    held: Bools,
-    value: float,
-) -> tuple[Bools, float]:
-    """Let users replace what they hold by units that were left over, for which they pay nothing."""
-    current = held
-    for _ in range(IMPROVEMENTS):
-        current = current.copy()
-        sold = np.bincount(offers.items[current], minlength=market.limits.size)
-        left = np.where(market.limits < 0, -1, market.limits - sold)
-        price = sale.price if int(current.sum()) >= problem.budget else 0.0
-        prices = np.where(left == 0, sale.item_prices, 0.0)
-        improve_lists(offers, problem.limits, current, left, active, price, prices, N_NODES)
-        current, new_value = _drop_losses(problem, offers, _trim(problem, offers, current, prices))
-        if new_value > value:
-            held, value = current, new_value
-    return held, value
-
-
 def _worth(problem: AllocationProblem, offers: Offers, price: float, item_prices: Doubles) -> Doubles:
     """(n_users,) what each user could get at these prices."""
     worth = np.empty(problem.n_users)
@@ -439,8 +424,6 @@ def _solve_market(problem: AllocationProblem, offers: Offers, positions: Ints) -
         held, value = _drop_losses(problem, offers, sale.held)
         contacts = _choose_contacts(problem, _worth(problem, offers, sale.price, sale.item_prices))
         bound = min(bound, _bound(problem, contacts, sale.price, sale.item_prices))
-        if bound - value > tolerance * abs(bound):
-            held, value = _improve(problem, offers, market, active, sale, held, value)
         if best is None or value > best.value:
             best = AllocationSolution(
                 offers, positions, held, value, bound, sale.price, contacts.price, sale.item_prices

@@ -20,6 +20,9 @@ from shortlist.text import printable
 from shortlist.types import Bools, Floats, Longs
 
 NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
+NO_RETURNS = pl.DataFrame(
+    schema={"user_id": pl.Null, "item_id": pl.Null, "time": pl.Int64, "weight": pl.Float32}
+)
 NegativeWeights = Literal["subtract", "drop", "keep"]
 Missing = Literal["error", "drop"]
 Future = Literal["error", "drop", "keep"]
@@ -266,6 +269,8 @@ class DataSource:
         What was changed, dropped or is in doubt, one sentence each.
     doubts
         The notes that are also warnings; saved models keep them as notes.
+    has_ratings
+        Whether weights are ratings, so that a negative one is a dislike and not a return.
 
     Examples
     --------
@@ -280,6 +285,7 @@ class DataSource:
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = field(default=(), compare=False)
+    has_ratings: bool = False
 
     def describe(self) -> str:
         """Return the columns in one line: which were used and which were not."""
@@ -313,7 +319,8 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
         raise file_error("source", "must hold names of columns")
     if not all(isinstance(text, str) for text in (*columns, *columns.values(), *unused, *sentences)):
         raise file_error("source", "must hold names of columns")
-    return DataSource("", columns, tuple(unused), tuple(sentences))
+    has_ratings = found.get("has_ratings") is True
+    return DataSource("", columns, tuple(unused), tuple(sentences), has_ratings=has_ratings)
 
 
 REQUIRED = ("user_id", "item_id")
@@ -367,6 +374,8 @@ class Table:
 
         `whole` has all columns of the source if `frame` has only the needed ones.
         """
+        self.returns_apart = False  # True: returns are neither subtracted nor rows, but listed in `returns`
+        self.returns = NO_RETURNS
         self.options, self.label = options.check(), label
         names = column_names(frame if whole is None else whole)
         self.roles = match_columns(names, options.names)
@@ -445,7 +454,8 @@ class Table:
 
     def source(self) -> DataSource:
         """What was read."""
-        return DataSource(self.label, dict(self.roles), self.unused, tuple(self.notes), tuple(self.doubts))
+        notes, doubts = tuple(self.notes), tuple(self.doubts)
+        return DataSource(self.label, dict(self.roles), self.unused, notes, doubts, self.has_ratings)
 
     def ids(self, role: str) -> pl.Series | None:
         """The ids of an optional column, without nulls."""

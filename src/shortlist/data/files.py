@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import polars as pl
 
@@ -11,6 +11,7 @@ from shortlist.core.params import short_repr
 from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
+    DataSource,
     Future,
     Missing,
     NegativeWeights,
@@ -23,7 +24,7 @@ from shortlist.data.columns import (
     to_polars,
 )
 from shortlist.data.exports import EXPORTS, Export, flat_types, path_value, prepare
-from shortlist.data.interactions import Interactions, check_trainable
+from shortlist.data.interactions import Events, Interactions, check_trainable
 from shortlist.data.sources import (
     SEPARATOR_NAMES,
     SEPARATORS,
@@ -44,6 +45,7 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
 AnyFormat = Format | Literal["shopify", "woocommerce", "ga4", "matomo", "amazon-seller"]
+T = TypeVar("T")
 WINDOWS = "cp1252"  # the encoding of text that is not UTF-8, unless another is given
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
@@ -137,42 +139,81 @@ def read_interactions(
     """
     names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
     options = ReadOptions(names, time_format, negative_weights, min_rating, missing, where, future).check()
-    _check_format(format)
+    layout = FileLayout(format, separator, header, encoding, query, table)
+
+    def build(table: Table) -> Interactions:
+        data = Interactions.from_table(table)
+        if training:
+            check_trainable(data)
+            data = data.with_doubts()
+        return data
+
+    return _read(source, options, layout, build)
+
+
+def read_events(source: str, **reading: Any) -> tuple[Events, DataSource]:
+    """Read events as `read_interactions` does, with returns apart, and what was recognized."""
+    names = ColumnNames(*(reading.pop(name) for name in ColumnNames._fields))
+    layout = FileLayout(**{name: reading.pop(name) for name in FileLayout._fields if name in reading})
+
+    def build(table: Table) -> tuple[Events, DataSource]:
+        table.returns_apart = table.options.negative_weights == "subtract"
+        return Events(Interactions.from_table(table), table.returns), table.source()
+
+    return _read(source, ReadOptions(names, **reading).check(), layout, build)
+
+
+class FileLayout(NamedTuple):
+    """How the bytes of a source become a table, as `read_interactions` describes."""
+
+    format: AnyFormat | None = None
+    separator: str | None = None
+    header: Sequence[str] | None = None
+    encoding: str | None = None
+    query: str | None = None
+    table: str | None = None
+
+
+def _read(source: Any, options: ReadOptions, layout: FileLayout, build: Callable[[Table], T]) -> T:
+    """Open the table of a source and build something from it; errors name the source."""
+    _check_format(layout.format)
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
-        check_encoding(label, encoding)
-        if where is not None:
+        check_encoding(label, layout.encoding)
+        if options.where is not None:
             raise ConfigError(
                 "where needs a file or a table; write the condition in query.", parameter="where"
             )
-        return _build(lambda: _query(source, query, table, options, label), label, training)
+        return _build(build, lambda: _query(source, layout.query, layout.table, options, label), label)
     is_table = (
         isinstance(source, pl.LazyFrame) or hasattr(source, "columns") or hasattr(source, "column_names")
     )
-    if query is not None or table is not None:
+    if layout.query is not None or layout.table is not None:
         raise ConfigError(
             "query and table need a database such as sqlite:///shop.db, got "
             f"{'a table' if is_table else redact_uri(source)[:80]!r}; omit them."
         )
     if is_table:
-        return _build(lambda: _open_frame(source, options, format), "table", training)
-    suffixes = None if format not in EXPORTS else "jsonl" if format in ("ga4", "matomo") else "csv"
-    paths, kind, label = find_sources(source, None if format in EXPORTS else format, suffixes)  # type: ignore[arg-type]
-    check_encoding(kind, encoding)
+        return _build(build, lambda: _open_frame(source, options, layout.format), "table")
+    given, separator = layout.format, layout.separator
+    suffixes = None if given not in EXPORTS else "jsonl" if given in ("ga4", "matomo") else "csv"
+    paths, kind, label = find_sources(source, None if given in EXPORTS else given, suffixes)  # type: ignore[arg-type]
+    check_encoding(kind, layout.encoding)
 
-    def read(dialect: Dialect) -> Interactions:
+    def read(dialect: Dialect) -> T:
         sources = open_sources(paths, kind, dialect.encoding)
 
         def scan_table() -> Table:
-            scan = _scan(sources, kind, dialect, header, is_array=kind == "jsonl" and is_json_array(paths[0]))
-            return _open_scan(scan, options, label, kind, format, paths, dialect.notes)
+            is_array = kind == "jsonl" and is_json_array(paths[0])
+            scan = _scan(sources, kind, dialect, layout.header, is_array=is_array)
+            return _open_scan(scan, options, label, kind, given, paths, dialect.notes)
 
-        return _build(scan_table, label, training)
+        return _build(build, scan_table, label)
 
     with explain_errors(paths, kind, separator):
         if kind not in SEPARATORS:
             return read(Dialect(""))
-        dialect = recognize_dialect(paths[0], kind, separator, encoding)
+        dialect = recognize_dialect(paths[0], kind, separator, layout.encoding)
         try:
             return read(dialect)
         except pl.exceptions.PolarsError as error:
@@ -302,16 +343,12 @@ def _drop_missing(rows: Any, given: ColumnNames) -> tuple[Any, str | None]:
     ), f"{n_rows - n_filled:,} of {n_rows:,} rows have no {names} and were dropped."
 
 
-def _build(open_table: Callable[[], Table], label: str, training: bool) -> Interactions:
-    """Interactions, or an error that names the source."""
+def _build(build: Callable[[Table], T], open_table: Callable[[], Table], label: str) -> T:
+    """What is built from a table, or an error that names the source."""
     try:
-        data = Interactions.from_table(open_table())
-        if training:
-            check_trainable(data)
-            data = data.with_doubts()
+        return build(open_table())
     except DataError as error:
         raise DataError(f"{label}: {error}", parameter=error.parameter) from None
-    return data
 
 
 def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:

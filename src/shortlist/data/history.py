@@ -16,10 +16,11 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.checks import check_array, check_ids, check_starts, check_whole_value, file_error
-from shortlist.data.columns import NO_TIME, NO_WEIGHT
+from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
+    Events,
     GroupedRows,
     Interactions,
     UsersAndItems,
@@ -30,7 +31,9 @@ from shortlist.data.interactions import (
     first_names,
     group_by_user,
     rows_of_users,
+    subtract_from,
 )
+from shortlist.errors import DataError
 from shortlist.kernels.rows import (
     SAME_BASKET,
     SAME_ITEM,
@@ -87,7 +90,7 @@ class Totals(NamedTuple):
 
 
 class NewRows(NamedTuple):
-    """The rows that an append added, without those that were known, sorted by user and time."""
+    """The rows that an append added, without those that it had, sorted by user and time."""
 
     user: Ints
     item: Ints
@@ -115,7 +118,7 @@ class UserRows(Interactions):
 
 @dataclass(frozen=True, eq=False)
 class History(UsersAndItems):
-    """The interactions that a model knows; never modified, only replaced by a longer one."""
+    """The interactions that a model knows; never modified, only replaced."""
 
     base: Interactions
     users: IdMap
@@ -126,6 +129,10 @@ class History(UsersAndItems):
     next_basket: int | None = None  # None: the rows of a user with one time are one basket
     runs: tuple[Rows, ...] = ()
     counted: Totals | None = None
+    # All returns that were appended, and the purchases from which they were subtracted. They are kept,
+    # because a purchase that arrives late may be the one that was returned.
+    returns: pl.DataFrame = field(default_factory=lambda: NO_RETURNS)
+    gross: "History | None" = None
 
     @classmethod
     def of(cls, data: Interactions) -> Self:
@@ -140,7 +147,9 @@ class History(UsersAndItems):
         everyone = np.arange(self.n_users, dtype=np.int32)
         places = [rows.place(everyone) for rows in (self._base_rows, *self.runs)]
         arrays = build_arrays(self._gather(places, self.n_users))
-        return Interactions(self.users, self.items, item_names=self.item_names, **arrays)
+        return Interactions(
+            self.users, self.items, item_names=self.item_names, source=self.base.source, **arrays
+        )
 
     @cached_property
     def totals(self) -> Totals:
@@ -226,13 +235,68 @@ class History(UsersAndItems):
             items=items,
             item_names=names,
             counted=self.totals._replace(item_counts=counts),
+            gross=None if self.gross is None else self.gross.with_items(items, names),
         )
 
-    def append(self, events: Interactions) -> tuple[Self, NewRows]:
-        """The history with these events, and the rows that were not known.
+    def rename_users(self, users: IdMap, erased: pl.Series) -> Self:
+        """The history with other ids of the same users; `erased` are the ids that no longer occur."""
+        return replace(
+            self,
+            base=replace(self.base, users=IdMap(users.values.head(self.base.n_users))),
+            users=users,
+            returns=self.returns.filter(~pl.col("user_id").is_in(erased.implode())),
+            gross=None if self.gross is None else self.gross.rename_users(users, erased),
+        )
 
-        The events have times and weights exactly if the history has them.
+    def append(self, events: Events) -> "tuple[History, NewRows | None]":
+        """The history with these events, and the new rows; None if returns have changed other rows.
+
+        The events have times and weights exactly if the history has them. The result is that of all events
+        at once, however they are divided: see `subtract_returns`.
         """
+        purchases, returns = events
+        gross: History | None = self.gross
+        if gross is None and not returns.height:
+            return self._append(purchases)
+        gross = (self if gross is None else gross)._append(purchases)[0]
+        if not returns.height and not self._was_returned(purchases):
+            longer, new = self._append(purchases)
+            return replace(longer, gross=gross, returns=self.returns), new
+        both = [frame for frame in (self.returns, returns) if frame.height]
+        return gross._subtract(pl.concat(both, how="vertical_relaxed")), None
+
+    def _was_returned(self, purchases: Interactions) -> bool:
+        """Whether a user has returned one of the items of these purchases, before or after them."""
+        ids = {"user_id": purchases.users.to_ids(purchases.user)}
+        pairs = pl.DataFrame(ids | {"item_id": purchases.items.to_ids(purchases.item)})
+        return pairs.join(self.returns, on=["user_id", "item_id"], how="semi").height > 0
+
+    def _subtract(self, returns: pl.DataFrame) -> "History":
+        """This history without what was returned."""
+        data = self.merged
+        if self.totals.n_rows != data.n_rows:
+            raise DataError(
+                "a shard of a model cannot subtract returns, because it has totals of the other shards; pass "
+                "the events to the whole model."
+            )
+        return replace(
+            self._from_base(subtract_from(data, returns)[0]), returns=returns, gross=self._from_base(data)
+        )
+
+    def _from_base(self, base: Interactions) -> Self:
+        """A history of these rows over the same users and items."""
+        is_numbered = self.next_basket is not None
+        return replace(
+            self,
+            base=base,
+            base_baskets=base.basket if is_numbered else NO_BASKET,
+            next_basket=base.n_baskets if is_numbered else None,
+            runs=(),
+            counted=None,
+        )
+
+    def _append(self, events: Interactions) -> tuple[Self, NewRows]:
+        """The history with more rows, and those that are new."""
         events = events.compact()
         known = self._with_numbers(not baskets_follow_time(events))
         users, user_index = _extend(self.users, events.users, events.user, events.time)
@@ -311,14 +375,7 @@ class History(UsersAndItems):
             return self
         if sum(one.item.size for one in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
             longer = replace(self, runs=(*self.runs, run))
-            base, is_numbered = longer.merged, self.next_basket is not None
-            return replace(
-                self,
-                base=base,
-                base_baskets=base.basket if is_numbered else NO_BASKET,
-                next_basket=base.n_baskets if is_numbered else None,
-                runs=(),
-            )
+            return replace(longer._from_base(longer.merged), counted=self.counted)
         runs = list(self.runs)
         while runs and runs[-1].item.size <= 2 * run.item.size:
             run = _merge(runs.pop(), run)

@@ -1,9 +1,9 @@
 """Interactions: which user interacted with which item, when, and in which basket."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -13,9 +13,8 @@ import polars as pl
 
 from shortlist.core.engine import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.core.params import warn
-from shortlist.data.columns import NO_TIME as NO_TIME
-from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.columns import (
+    NO_RETURNS,
     ColumnNames,
     DataSource,
     NegativeWeights,
@@ -26,6 +25,8 @@ from shortlist.data.columns import (
     is_future,
     tuples_to_frame,
 )
+from shortlist.data.columns import NO_TIME as NO_TIME
+from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.notebook import html_table, to_pandas
 from shortlist.errors import DataError
@@ -163,27 +164,30 @@ def _settle_negative(
 ) -> tuple[Bools, Floats]:
     """(n_rows,) which rows to keep, and their weights: negative ones are subtracted, dropped or kept."""
     keep, negative = np.ones(user.size, np.bool_), weight < 0
+    if table.returns_apart and not table.has_ratings:
+        return ~negative, weight
     outcome = None
     if negative.any() and table.options.negative_weights != "keep":
         keep = ~negative
         if table.options.negative_weights == "subtract" and not table.has_ratings:
-            weight, keep, outcome = subtract_returns(user, item, time, weight)
+            left, keep, is_matched = subtract_returns(user, item, time, weight)
+            removed, reduced = ((weight >= 0) & mask for mask in (~keep, keep & (left < weight)))
+            weight, outcome = left, Subtracted(*(int(mask.sum()) for mask in (is_matched, removed, reduced)))
     table.note_negative(int(negative.sum()), weight.size, outcome)
     return keep, weight
 
 
-def subtract_returns(user: Ints, item: Ints, time: Longs, weight: Floats) -> tuple[Floats, Bools, Subtracted]:
+def subtract_returns(user: Ints, item: Ints, time: Longs, weight: Floats) -> tuple[Floats, Bools, Bools]:
     """Subtract each negative weight from the latest earlier purchases of the same user and item.
 
     A purchase of which nothing is left is removed. Without times, all purchases of the pair are earlier.
-    Returns the weights, which rows are left, and counts.
+    Returns (n_rows,) the weights, which rows are left, and which returns have an earlier purchase.
     """
     pair = user.astype(np.int64) * (int(item.max()) + 1) + item
     rows = np.flatnonzero(np.isin(pair, pair[weight < 0]))
     when = time[rows] if time.size else np.zeros(rows.size, np.int64)
     rows = rows[np.lexsort((rows, weight[rows] < 0, when, pair[rows]))]
-    left, keep = weight.astype(np.float64), weight >= 0
-    matched, reduced = 0, set[int]()
+    left, keep, is_matched = weight.astype(np.float64), weight >= 0, np.zeros(weight.size, np.bool_)
     stack, last = list[int](), -1
     for row in rows.tolist():
         if pair[row] != last:
@@ -191,17 +195,57 @@ def subtract_returns(user: Ints, item: Ints, time: Longs, weight: Floats) -> tup
         if weight[row] >= 0:
             stack.append(row)
             continue
-        returned, matched = -left[row], matched + bool(stack)
+        returned, is_matched[row] = -left[row], bool(stack)
         while stack and returned > 0:
-            purchase = stack[-1]
-            taken = min(returned, left[purchase])
-            left[purchase] -= taken
+            taken = min(returned, left[stack[-1]])
+            left[stack[-1]] -= taken
             returned -= taken
-            reduced.add(purchase)
-            if left[purchase] <= 0:
+            if left[stack[-1]] <= 0:
                 keep[stack.pop()] = False
-    removed = int((~keep & (weight >= 0)).sum())
-    return left.astype(np.float32), keep, Subtracted(matched, removed, len(reduced) - removed)
+    return left.astype(np.float32), keep, is_matched
+
+
+def _list_returns(
+    users: IdMap, items: IdMap, is_return: Bools, user: Ints, item: Ints, time: Longs, weight: Floats
+) -> pl.DataFrame:
+    """The rows of returns with their ids, times (null without times) and weights."""
+    when = pl.Series(time[is_return] if time.size else [None] * int(is_return.sum()), dtype=pl.Int64)
+    ids = {"user_id": users.to_ids(user[is_return]), "item_id": items.to_ids(item[is_return])}
+    return pl.DataFrame(ids | {"time": when, "weight": weight[is_return]})
+
+
+def subtract_from(data: "Interactions", returns: pl.DataFrame) -> "tuple[Interactions, Bools]":
+    """The data without what was returned, and which returns (n,) have an earlier purchase in it.
+
+    Without weights, a purchase counts 1, and a return takes one purchase away.
+    """
+    user, item = data.users.lookup(returns["user_id"]), data.items.lookup(returns["item_id"])
+    known = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
+    is_matched = np.zeros(returns.height, np.bool_)
+    if not known.size:
+        return data, is_matched
+    buyers = np.unique(user[known])
+    indptr, rows = take_rows(data.indptr, buyers)
+    weight = np.repeat([1.0, -1.0], [rows.size, known.size])
+    if data.weight is not None:
+        weight = np.concatenate([data.weight[rows], returns["weight"].to_numpy()[known]])
+    time = NO_TIME
+    if data.time is not None:
+        time = np.concatenate([data.time[rows], returns["time"].to_numpy()[known]])
+    left, keep, matched = subtract_returns(
+        np.concatenate([np.repeat(buyers, np.diff(indptr)), user[known]]),
+        np.concatenate([data.item[rows], item[known]]),
+        time,
+        weight.astype(np.float32),
+    )
+    is_matched[known] = matched[rows.size :]
+    keep_all = np.ones(data.n_rows, np.bool_)
+    keep_all[rows] = keep[: rows.size]
+    if data.weight is not None:
+        weights = data.weight.copy()
+        weights[rows] = left[: rows.size]
+        data = replace(data, weight=weights)
+    return data.where(keep_all), is_matched
 
 
 def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | None]":
@@ -498,8 +542,10 @@ class Interactions(UsersAndItems):
         if basket_id is not None:
             basket, ordered = _encode_baskets(table, basket_id, has_times=time.size > 0)
         keep, weight = _settle_negative(table, user, item, time, weight)
-        if table.is_late.any():
-            keep &= ~table.is_late
+        is_late = table.is_late if table.is_late.any() else np.zeros(keep.size, np.bool_)
+        if table.returns_apart and not keep.all():
+            table.returns = _list_returns(users, items, ~keep & ~is_late, user, item, time, weight)
+        keep &= ~is_late
         if drops := not keep.all():
             columns = (filter_column(column, keep) for column in (user, item, time, basket, weight))
             user, item, time, basket, weight = columns  # type: ignore[assignment]
@@ -902,9 +948,66 @@ def in_last_basket(data: Interactions) -> Bools:
 
 def without_negative(data: Interactions) -> Interactions:
     """The rows without negative weight: returns and dislikes are not what a user wanted."""
-    if data.weight is None or not (data.weight < 0).any():
+    if data.weight is None or not keeps_negative(data):
         return data
     return data.where(data.weight >= 0)
+
+
+NO_IDS = IdMap.of([])
+NO_EVENTS = Interactions.from_dense(NO_IDS, NO_IDS, NO_BASKET, NO_BASKET, NO_TIME, NO_BASKET, NO_WEIGHT)
+
+
+class Events(NamedTuple):
+    """Purchases to add to a history, and returns, which are subtracted from it."""
+
+    purchases: Interactions
+    returns: pl.DataFrame = NO_RETURNS  # one row each: two returns at one time are two
+
+    @classmethod
+    def of(cls, events: Any) -> Self:
+        """Events in any form that `fit` accepts, or a list of tuples."""
+        if isinstance(events, cls):
+            return events
+        if isinstance(events, Interactions) or (hasattr(events, "tocsr") and hasattr(events, "nnz")):
+            data = Interactions.of(events)
+            if data.weight is None or not keeps_negative(data):
+                return cls(data)
+            is_return = data.weight < 0
+            columns = data.user, data.item, NO_TIME if data.time is None else data.time, data.weight
+            return cls(data.where(~is_return), _list_returns(data.users, data.items, is_return, *columns))
+        if isinstance(events, Sized) and len(events) == 0:
+            return cls(NO_EVENTS)
+        frame = tuples_to_frame(events) if isinstance(events, (list, tuple)) else events
+        table = Table(frame, ReadOptions())
+        table.returns_apart = True
+        return cls(Interactions.from_table(table), table.returns)
+
+    @classmethod
+    def join(cls, batches: Iterable[Self]) -> Self | None:
+        """The events of all batches, None without any."""
+        events = list(batches)
+        if not events:
+            return None
+        purchases = [batch.purchases for batch in events if batch.purchases.n_rows] or [NO_EVENTS]
+        returns = [batch.returns for batch in events if batch.returns.height] or [NO_RETURNS]
+        return cls(reduce(Interactions.concat, purchases), pl.concat(returns, how="vertical_relaxed"))
+
+    def before(self, time: int) -> Self:
+        """The events before a time."""
+        purchases = self.purchases
+        if purchases.time is not None:
+            purchases = purchases.where(purchases.time < time)
+        return self._replace(purchases=purchases, returns=self.returns.filter(pl.col("time") < time))
+
+    def add_to(self, data: Interactions) -> Interactions:
+        """The data with the purchases and without what was returned."""
+        joined = data.concat(self.purchases) if self.purchases.n_rows else data
+        return subtract_from(joined, self.returns)[0] if self.returns.height else joined
+
+
+def keeps_negative(data: Interactions) -> bool:
+    """Whether the data has rows of negative weight."""
+    return data.weight is not None and bool((data.weight < 0).any())
 
 
 def check_trainable(data: Interactions) -> None:

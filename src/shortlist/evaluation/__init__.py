@@ -5,8 +5,8 @@ from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_met
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.diversity import measure_diversity
-from shortlist.evaluation.evaluate import WeightedReport, compare, evaluate
-from shortlist.evaluation.exposure import ExposureReport
+from shortlist.evaluation.evaluate import compare, evaluate
+from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
 from shortlist.evaluation.report import Report, TimedReport
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
 
@@ -18,10 +18,10 @@ __all__ = [
     "Report",
     "RiskCoverage",
     "TimedReport",
-    "WeightedReport",
     "best_fixed_n",
     "compare",
     "evaluate",
+    "evaluate_shown",
     "fixed_n_curve",
     "gap_recovered",
     "holm",

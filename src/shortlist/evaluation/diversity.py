@@ -11,7 +11,7 @@ from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.evaluation.ground_truth import Lists, as_lists
+from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 
@@ -43,13 +43,8 @@ class ListItems:
         """(n_shown,) whether the user interacted with the item next."""
         if self.truth is None:
             raise DataError("serendipity needs truth, got None; pass what the users did next.")
-        indptr, items = self.truth.item_sets
-        user = self.truth.users.align(self.lists.users)[self.list_number]
-        item = self.truth.items.align(self.lists.item_ids)[self.lists.items]
-        n_items = max(self.truth.n_items, 1)
-        owner = np.repeat(np.arange(self.truth.n_users), np.diff(indptr))
-        keys = np.where((user == UNKNOWN) | (item == UNKNOWN), -1, user.astype(np.int64) * n_items + item)
-        return np.isin(keys, owner * n_items + items)
+        ground = GroundTruth(self.truth)
+        return ground.relevant(ground.chunk(self.lists))
 
     def mean_of_lists(self, values: Doubles) -> float:
         """Mean over non-empty lists of the mean over their items; NaN without one."""

@@ -1,10 +1,9 @@
 """evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,7 +15,6 @@ from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.lists import RankedLists, list_parts
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
-from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
 from shortlist.evaluation.ground_truth import (
     LIST_TYPES,
     GroundTruth,
@@ -24,6 +22,7 @@ from shortlist.evaluation.ground_truth import (
     Lists,
     ListsOrChunks,
     RepeatCounts,
+    WeightedGains,
     as_chunks,
     as_lists,
 )
@@ -31,7 +30,6 @@ from shortlist.evaluation.report import Report, TimedReport
 from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.lists import (
     UNIT,
-    Chunk,
     PerUserSums,
     Truth,
     count_repeated_items,
@@ -45,168 +43,43 @@ DEFAULT_METRICS, MONEY_METRICS = ("f1", "ndcg"), ("value", "f1")
 WEIGHTED_METRICS = ("weighted_ndcg", "weighted_recall")
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class WeightedReport(Report):
-    """Evaluation with weighted gains; the result of `evaluate(gains="weight")`.
-
-    A `Report` with two more metrics. `weighted_recall` is the share of the weight of the user's truth that
-    the list contains. `weighted_ndcg` is the DCG in which a hit gains its weight, divided by that of the
-    ideal list of `max_items`: the items of the truth, heaviest first.
-
-    Parameters
-    ----------
-    user_ids, max_items, n_relevant, lengths, hits, first, dcg, dcg_capped, precision_sum, confidence
-        As in `Report`.
-    expected_hits, cells, items, unlisted, ignored, repeats, money
-        As in `Report`.
-    gains, total_gains
-        Weight of the hits, and of all items of the user's truth.
-    gain_dcg, ideal_gain_dcg
-        DCG of the first `max_items` with weights as gains, and that of the ideal list.
-
-    Examples
-    --------
-    >>> truth = sl.Interactions.from_tuples([("ann", "tea", 1, 9.0), ("ann", "milk", 1, 1.0)])
-    >>> report = sl.evaluate({"ann": ["tea", "rice"]}, truth, gains="weight")
-    >>> report.mean("recall"), report.mean("weighted_recall")
-    (0.5, 0.9)
-    """
-
-    gains: Doubles
-    total_gains: Doubles
-    gain_dcg: Doubles
-    ideal_gain_dcg: Doubles
-
-    @cached_property
-    def _metrics(self) -> dict[str, Doubles]:
-        return {
-            **Report._metrics.func(self),  # type: ignore[attr-defined]
-            "weighted_ndcg": _ratio(self.gain_dcg, self.ideal_gain_dcg),
-            "weighted_recall": _ratio(self.gains, self.total_gains),
-        }
-
-
-def _ratio(part: Doubles, whole: Doubles) -> Doubles:
-    return np.divide(part, whole, where=whole > 0, out=np.zeros(part.size))
-
-
-def _sum_by(group: Ints | Longs, values: Doubles, n: int) -> Doubles:
-    """(n,) the sum of the values of each group."""
-    return np.asarray(np.bincount(group, values, n), np.float64)
-
-
-class GainSums:
-    """Adds up the gains of hits over chunks of lists."""
-
-    def __init__(self, truth: GroundTruth, max_items: int) -> None:
-        if truth.weight is None:
-            raise ConfigError(
-                'gains="weight" needs a truth with weights, got one without; name the column with weight=…, '
-                "or leave gains out."
-            )
-        self.truth, self.max_items = truth, max_items
-        n, start, end = truth.n_rows, truth.truth.start, truth.truth.end
-        row = np.repeat(np.arange(n), end - start)
-        at = np.arange(row.size) - np.repeat(np.cumsum(end - start) - (end - start), end - start)
-        rows = np.repeat(start, end - start) + at  # users without truth have none
-        keys, place = np.unique(self._keys(row, truth.truth.item[rows]), return_inverse=True)
-        self.keys: Longs = keys
-        self.gain_of_key = _sum_by(place, truth.weight[rows].astype(np.float64), keys.size)
-        self.gains, self.dcg = np.zeros(n), np.zeros(n)
-
-    def _keys(self, row: Ints | Longs, item: Ints) -> Longs:
-        """One number for each pair of row and item."""
-        return row.astype(np.int64) * len(self.truth.items) + item
-
-    def evaluate(self, chunk: Chunk, local: Ints, n: int) -> tuple[Doubles, Doubles]:
-        """(n,) gains and discounted gains of the lists of one part; `local` is the number of each list."""
-        lengths = np.diff(chunk.indptr)
-        row, place = np.repeat(chunk.row, lengths), np.repeat(local, lengths)
-        rank = np.arange(row.size) - np.repeat(chunk.indptr[:-1], lengths)
-        hits = np.flatnonzero(self.truth.relevant(chunk))
-        row, place, rank = row[hits], place[hits], rank[hits]
-        gain = self.gain_of_key[np.searchsorted(self.keys, self._keys(row, chunk.code[chunk.items[hits]]))]
-        return _sum_by(place, gain, n), _sum_by(place, gain * self._discount(rank), n)
-
-    def add(self, rows: Ints, gains: Doubles, dcg: Doubles) -> None:
-        """Add what `evaluate` found for the users of these rows."""
-        self.gains[rows], self.dcg[rows] = gains, dcg
-
-    def _discount(self, rank: Longs) -> Doubles:
-        """(n,) by rank from 0; 0 from `max_items` on."""
-        return np.append(discounts(self.max_items), 0.0)[np.minimum(rank, self.max_items)]
-
-    def report(self, plain: Report) -> WeightedReport:
-        """The report with the metrics of weighted gains."""
-        row = self.keys // len(self.truth.items)
-        heaviest = np.lexsort((-self.gain_of_key, row))
-        row, gain = row[heaviest], self.gain_of_key[heaviest]
-        first = np.searchsorted(row, np.arange(self.gains.size))
-        ideal = gain * self._discount(np.arange(row.size) - first[row])
-        known = {field.name: getattr(plain, field.name) for field in fields(Report)}
-        return WeightedReport(
-            **known,
-            gains=self.gains,
-            total_gains=_sum_by(row, gain, self.gains.size),
-            gain_dcg=self.dcg,
-            ideal_gain_dcg=_sum_by(row, ideal, self.gains.size),
-        )
-
-
 CELLS = 1024  # resolution of predicted probabilities when calibration is measured
-PER_USER = ("hits", "first", "dcg", "dcg_capped", "precision_sum", "expected_hits")
+COUNTS = ("hits", "first", "lengths", "repeats_shown", "repeat_hits")  # whole numbers per user
+SUMS = ("dcg", "dcg_capped", "precision_sum", "expected_hits", "gain", "gain_dcg", "confidence")
+PER_USER = ("lengths", "hits", "first", "dcg", "dcg_capped", "precision_sum", "confidence")  # of a Report
 
 
 class PartSums(NamedTuple):
     """The sums of one part of the lists."""
 
     rows: Ints  # (n,) evaluated users with a list, ascending
-    sums: PerUserSums  # one row for each of them
-    lengths: Ints  # (n,) of their lists
-    confidence: Doubles  # (n,)
-    repeats_shown: Ints  # (n,)
-    repeat_hits: Ints  # (n,)
-    gains: tuple[Doubles, Doubles] | None  # (n,) gains and discounted gains
+    per_user: dict[str, Any]  # of COUNTS and SUMS, (n,) each
+    totals: tuple[Longs, ...]  # times shown and hit of each item, and sums per cell of probability
     unknown_items: pl.Series | None
     n_lists: int
     has_probabilities: bool
     origin: Any  # what the lists were made from
 
 
-def empty_sums(n: int, n_items: int) -> PerUserSums:
-    """Sums of n users before the first list."""
-    return PerUserSums(
-        hits=np.zeros(n, np.int32),
-        first=np.zeros(n, np.int32),
-        dcg=np.zeros(n),
-        dcg_capped=np.zeros(n),
-        precision_sum=np.zeros(n),
-        expected_hits=np.zeros(n),
-        shown_of=np.zeros(n_items, np.int64),
-        hits_of=np.zeros(n_items, np.int64),
-        cells=np.zeros((CELLS, 3), np.int64),
-    )
+def empty_sums(n: int) -> dict[str, Any]:
+    """The sums of n users before the first list."""
+    return {name: np.zeros(n, np.int32) for name in COUNTS} | {name: np.zeros(n) for name in SUMS}
+
+
+def empty_totals(n_items: int) -> tuple[Longs, ...]:
+    """The totals before the first list."""
+    return np.zeros(n_items, np.int64), np.zeros(n_items, np.int64), np.zeros((CELLS, 3), np.int64)
 
 
 class MetricAccumulator:
     """Adds up metrics over parts of lists; its memory grows with users and items, not with list lengths."""
 
-    def __init__(
-        self,
-        truth: GroundTruth,
-        history: Interactions | None,
-        max_items: int,
-        gains: GainSums | None = None,
-    ) -> None:
-        n = truth.n_rows
-        self.truth, self.max_items, self.gains = truth, max_items, gains
+    def __init__(self, truth: GroundTruth, history: Interactions | None, max_items: int) -> None:
+        self.truth, self.max_items = truth, max_items
         self.history: Truth | None = None if history is None else truth.history(history)
-        self.sums = empty_sums(n, len(truth.items))
-        self.lengths: Ints = np.zeros(n, np.int32)
-        self.confidence: Doubles = np.full(n, np.nan)
-        self.has_list: Bools = np.zeros(n, np.bool_)
-        self.repeats_shown: Ints = np.zeros(n, np.int32)
-        self.repeat_hits: Ints = np.zeros(n, np.int32)
+        self.per_user, self.totals = empty_sums(truth.n_rows), empty_totals(len(truth.items))
+        self.per_user["confidence"][:] = np.nan
+        self.has_list: Bools = np.zeros(truth.n_rows, np.bool_)
         self.unknown_items: list[pl.Series] = []
         self.n_lists = self.ignored = 0
         self.has_probabilities: bool | None = None
@@ -222,28 +95,26 @@ class MetricAccumulator:
         rows, n, lengths = chunk.row[counted], counted.size, np.diff(lists.indptr)
         local = np.full(chunk.row.size, -1, np.int32)
         local[counted] = np.arange(n, dtype=np.int32)
-        own, sums = chunk._replace(row=local), empty_sums(n, len(self.truth.items))
-        truth = _take_rows(self.truth.truth, rows)
+        local_chunk, truth = chunk._replace(row=local), _take_rows(self.truth.truth, rows)
+        per_user, totals = empty_sums(n), empty_totals(len(self.truth.items))
         p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
+        sums = PerUserSums(*(per_user[name] for name in PerUserSums._fields[: -len(totals)]), *totals)
         longest = discounts(int(lengths.max(initial=1)))
-        evaluate_lists(own, truth, read_only(p), longest, self.max_items, sums)
-        shown, hits = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        evaluate_lists(local_chunk, truth, read_only(p), longest, self.max_items, sums)
         if self.history is not None:
-            count_shown_repeats(own, truth, _take_rows(self.history, rows), shown, hits)
+            counts = per_user["repeats_shown"], per_user["repeat_hits"]
+            count_shown_repeats(local_chunk, truth, _take_rows(self.history, rows), *counts)
         confidence, filled = np.full(n, np.nan), np.flatnonzero(lengths[counted])
-        known = lists.scores if lists.probabilities is None else lists.probabilities
-        confidence[filled] = known[lists.indptr[counted[filled]]]
+        values = lists.scores if lists.probabilities is None else lists.probabilities
+        confidence[filled] = values[lists.indptr[counted[filled]]]
+        per_user |= {"lengths": lengths[counted].astype(np.int32), "confidence": confidence}
         unknown = np.empty(0, np.int32)
         if (chunk.code < 0).any():
             unknown = lists.items[np.repeat(local >= 0, lengths) & (chunk.code[lists.items] < 0)]
         return PartSums(
             rows=rows,
-            sums=sums,
-            lengths=lengths[counted].astype(np.int32),
-            confidence=confidence,
-            repeats_shown=shown,
-            repeat_hits=hits,
-            gains=None if self.gains is None else self.gains.evaluate(chunk, local, n),
+            per_user=per_user,
+            totals=totals,
             unknown_items=lists.item_ids.to_ids(np.unique(unknown)) if unknown.size else None,
             n_lists=len(lists),
             has_probabilities=lists.probabilities is not None,
@@ -263,45 +134,40 @@ class MetricAccumulator:
         self.has_list[rows] = True
         self.n_lists += part.n_lists
         self.ignored += part.n_lists - rows.size
-        for name in PER_USER:
-            getattr(self.sums, name)[rows] = getattr(part.sums, name)
-        for total, one in zip(self.sums[len(PER_USER) :], part.sums[len(PER_USER) :], strict=True):
-            total += one
-        self.lengths[rows], self.confidence[rows] = part.lengths, part.confidence
-        self.repeats_shown[rows], self.repeat_hits[rows] = part.repeats_shown, part.repeat_hits
-        if self.gains is not None and part.gains is not None:
-            self.gains.add(rows, *part.gains)
+        for name, values in part.per_user.items():
+            self.per_user[name][rows] = values
+        for total, more in zip(self.totals, part.totals, strict=True):
+            total += more
         if part.unknown_items is not None:
             self.unknown_items.append(part.unknown_items)
 
     def report(self) -> Report:
         """The report on all parts added so far."""
-        truth, sums = self.truth, self.sums
+        truth, sums = self.truth, self.per_user
         if self.n_lists and not self.has_list.any():
             raise DataError(
                 f"lists must belong to the {truth.n_rows} evaluated users, got {self.n_lists} lists of other "
                 "users; check that lists and truth use the same user ids."
             )
         n_unknown = pl.concat(self.unknown_items).n_unique() if self.unknown_items else 0
-        plain = Report(
+        shown, hits, cells = self.totals
+        gains = None
+        if truth.truth.weight.size:
+            total, ideal = truth.ideal_gains(discounts(self.max_items))
+            gains = WeightedGains(sums["gain"], total, sums["gain_dcg"], ideal)
+        return Report(
             user_ids=truth.user_ids,
             max_items=self.max_items,
             n_relevant=truth.sizes,
-            lengths=self.lengths,
-            hits=sums.hits,
-            first=sums.first,
-            dcg=sums.dcg,
-            dcg_capped=sums.dcg_capped,
-            precision_sum=sums.precision_sum,
-            confidence=self.confidence,
-            expected_hits=sums.expected_hits if self.has_probabilities else None,
-            cells=sums.cells / (1.0, UNIT, 1.0) if self.has_probabilities else None,
-            items=ItemCounts(truth.items, sums.shown_of, sums.hits_of, truth.relevant_of, n_unknown),
+            **{name: sums[name] for name in PER_USER},
+            expected_hits=sums["expected_hits"] if self.has_probabilities else None,
+            cells=cells / (1.0, UNIT, 1.0) if self.has_probabilities else None,
+            items=ItemCounts(truth.items, shown, hits, truth.relevant_of, n_unknown),
             unlisted=int((~self.has_list).sum()),
             ignored=self.ignored,
             repeats=self._repeats(),
+            gains=gains,
         )
-        return plain if self.gains is None else self.gains.report(plain)
 
     def _repeats(self) -> RepeatCounts | None:
         if self.history is None:
@@ -312,46 +178,17 @@ class MetricAccumulator:
             history_lengths=(self.history.end - self.history.start).astype(np.int32),
             popularity=np.bincount(self.history.item, minlength=len(self.truth.items)),
             relevant=relevant,
-            shown=self.repeats_shown,
-            hits=self.repeat_hits,
+            shown=self.per_user["repeats_shown"],
+            hits=self.per_user["repeat_hits"],
         )
 
 
 def _take_rows(truth: Truth, rows: Ints) -> Truth:
     """The items of some rows."""
-    return Truth(truth.start[rows], truth.end[rows], truth.item, np.full_like(truth.stamp, -1))
+    scratch = np.full_like(truth.stamp, -1), truth.weight, np.empty_like(truth.gain)
+    return Truth(truth.start[rows], truth.end[rows], truth.item, *scratch)
 
 
-@overload
-def evaluate(
-    lists: ListsOrChunks,
-    truth: Interactions | Any,
-    *,
-    history: Interactions | Any = None,
-    users: Iterable[Any] | Literal["everyone"] | None = None,
-    max_items: int = 20,
-    gains: None = None,
-    shown: None = None,
-    gain: float | None = None,
-    cost: float | None = None,
-    engine: Engine | None = None,
-) -> Report: ...
-@overload
-def evaluate(
-    lists: ListsOrChunks,
-    truth: Interactions | Any,
-    *,
-    history: Interactions | Any = None,
-    users: Iterable[Any] | Literal["everyone"] | None = None,
-    max_items: int = 20,
-    gains: Literal["weight"],
-    shown: None = None,
-    gain: float | None = None,
-    cost: float | None = None,
-    engine: Engine | None = None,
-) -> WeightedReport: ...
-@overload
-def evaluate(lists: RankedLists, truth: Interactions | Any, *, shown: RankedLists) -> ExposureReport: ...
 def evaluate(
     lists: ListsOrChunks,
     truth: Interactions | Any,
@@ -360,11 +197,10 @@ def evaluate(
     users: Iterable[Any] | Literal["everyone"] | None = None,
     max_items: int = 20,
     gains: Literal["weight"] | None = None,
-    shown: RankedLists | None = None,
     gain: float | None = None,
     cost: float | None = None,
     engine: Engine | None = None,
-) -> Report | ExposureReport:
+) -> Report:
     """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
 
     Parameters
@@ -389,10 +225,7 @@ def evaluate(
         normalized by the ideal list of this length.
     gains
         "weight" adds `weighted_ndcg` and `weighted_recall`, in which a hit gains the weight of the item in
-        the truth, such as the quantity; a `WeightedReport` is returned.
-    shown
-        The lists that users saw, if `truth` is only known for shown items; `lists` are then `RankedLists`,
-        the same or others. `history`, `users`, `max_items`, `gains` and `engine` are not used.
+        the truth, such as the quantity.
     gain, cost
         What a shown item earns if the user takes it, and costs if not, in one unit. The report then has the
         metric `value`, what each list earned, and begins with what 1,000 users earned. Users who took nothing
@@ -405,8 +238,8 @@ def evaluate(
     Returns
     -------
     Report
-        Metrics per user, and their means over all users and over covered users. With `shown`, an
-        `ExposureReport`: precision and calibration, and why the other metrics cannot be estimated.
+        Metrics per user, and their means over all users and over covered users. If `truth` is only known for
+        items that users were shown, see `evaluate_shown`.
 
     Raises
     ------
@@ -434,17 +267,13 @@ def evaluate(
     money = Money.of(gain, cost)
     if gains not in (None, "weight"):
         raise ConfigError(f"gains must be None or 'weight', got {short_repr(gains)}; choose one.")
-    if shown is not None:
-        if not isinstance(lists, RankedLists):
-            raise DataError("lists must be RankedLists if shown is given; use RankedLists.from_frame(table).")
-        return evaluate_shown(lists, truth, shown)
     history = None if history is None else Interactions.of(history)
     truth = Interactions.of(truth)
     if isinstance(users, str):
         lists, users = _name_everyone(lists, history, users)
-    ground = GroundTruth(truth, history, users)
-    weighted = None if gains is None else GainSums(ground, max_items)
-    metrics = MetricAccumulator(ground, history, max_items, weighted)
+    metrics = MetricAccumulator(
+        GroundTruth(truth, history, users, weighted=gains is not None), history, max_items
+    )
     if isinstance(lists, (str, Path)) and Path(lists).is_dir():
         parts = check_engine(engine).map(metrics.evaluate_file, list_parts(Path(lists)))
     else:
@@ -703,41 +532,31 @@ def evaluate_alerts(days: Iterable[tuple[RankedLists, Interactions]]) -> AlertRe
     >>> report.messages, report.useful, report.useless_lists
     (2, 1, 1)
     """
-    tables = [_requests(lists, truth) for lists, truth in days]
-    if not tables:
+    days = list(days)
+    if not days:
         raise DataError("days must hold at least one pair of lists and truth, got none.")
-    found = pl.concat(tables)
-    sent, wanted, hits = pl.col("sent"), pl.col("wanted"), pl.col("hits")
+    sent, wanted, hits = np.concatenate([_count_requests(lists, truth) for lists, truth in days], axis=1)
     empty = sent == 0
     correct = empty & (wanted == 0)
-    f1 = pl.when(correct).then(1.0).otherwise(2 * hits / (sent + wanted).clip(1))
-    row = found.select(
-        n_requests=pl.len(),
-        messages=sent.sum(),
-        useful=hits.sum(),
-        relevant=wanted.sum(),
-        lists=(~empty).sum(),
-        useless_lists=(~empty & (wanted == 0)).sum(),
-        empty=empty.sum(),
-        correct_empty=correct.sum(),
-        f1=f1.mean(),
-    ).row(0, named=True)
-    return AlertReport(**row)
+    f1 = np.where(correct, 1.0, 2 * hits / np.maximum(sent + wanted, 1))
+    return AlertReport(
+        n_requests=sent.size,
+        messages=int(sent.sum()),
+        useful=int(hits.sum()),
+        relevant=int(wanted.sum()),
+        lists=int((~empty).sum()),
+        useless_lists=int((~empty & (wanted == 0)).sum()),
+        empty=int(empty.sum()),
+        correct_empty=int(correct.sum()),
+        f1=float(f1.mean()),
+    )
 
 
-def _requests(lists: RankedLists, truth: Interactions) -> pl.DataFrame:
-    """One row per list: items sent, relevant items, and those of both."""
-    indptr, _ = truth.item_sets
-    wanted = pl.DataFrame({"user": truth.users.values, "wanted": indptr[1:] - indptr[:-1]})
-    pairs = truth.to_frame().select(pl.col("user_id").alias("user"), pl.col("item_id").alias("item")).unique()
-    numbers = [n for n, length in enumerate(lists.lengths.tolist()) for _ in range(length)]
-    users = lists.users.values
-    shown = pl.DataFrame({"user": users.gather(numbers), "item": lists.item_ids.to_ids(lists.items)}).join(
-        pairs.cast({"user": users.dtype, "item": lists.item_ids.values.dtype}), on=["user", "item"]
-    )
-    hits = shown.group_by("user").agg(hits=pl.len().cast(pl.Int64))
-    table = pl.DataFrame({"user": users, "sent": lists.lengths}).with_columns(pl.col("sent").cast(pl.Int64))
-    table = table.join(wanted.cast({"user": users.dtype}), on="user", how="left").join(
-        hits, on="user", how="left"
-    )
-    return table.select(pl.col("sent", "wanted", "hits").fill_null(0).cast(pl.Int64))
+def _count_requests(lists: RankedLists, truth: Interactions) -> Longs:
+    """(3, n_lists) items sent, relevant items, and those of both."""
+    if not truth.n_rows:
+        return np.stack([lists.lengths, *np.zeros((2, len(lists)), np.int64)])
+    ground = GroundTruth(truth, users=lists.users.values)
+    chunk = ground.chunk(lists)
+    n_before = np.concatenate([[0], np.cumsum(ground.relevant(chunk))])
+    return np.stack([lists.lengths, ground.n_relevant(chunk), np.diff(n_before[lists.indptr])])

@@ -50,7 +50,7 @@ class ExposureReport:
     --------
     >>> shown = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=4)
     >>> truth = sl.Interactions.from_tuples([("u1", shown["u1"].items[0])])
-    >>> report = sl.evaluate(shown, truth, shown=shown)
+    >>> report = sl.evaluate_shown(shown, truth, shown)
     >>> report.precision
     0.125
     >>> sorted(report.not_estimable)
@@ -141,7 +141,7 @@ class ExposureReport:
         --------
         >>> shown = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=4)
         >>> truth = sl.Interactions.from_tuples([("u1", shown["u1"].items[0])])
-        >>> sl.evaluate(shown, truth, shown=shown).mean("length")
+        >>> sl.evaluate_shown(shown, truth, shown).mean("length")
         4.0
         """
         if metric in self.not_estimable:
@@ -190,7 +190,7 @@ class ExposureReport:
         --------
         >>> shown = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=4)
         >>> truth = sl.Interactions.from_tuples([("u1", shown["u1"].items[0])])
-        >>> sl.evaluate(shown, truth, shown=shown).to_dict()["recall"] is None
+        >>> sl.evaluate_shown(shown, truth, shown).to_dict()["recall"] is None
         True
         """
         found: dict[str, Any] = {
@@ -230,7 +230,38 @@ def _metrics_of_all_relevant() -> list[str]:
 
 
 def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedLists) -> ExposureReport:
-    """Evaluate lists with truth that is only known for shown items."""
+    """Evaluate lists with truth that is only known for items that users were shown.
+
+    Parameters
+    ----------
+    lists
+        The lists to evaluate: those that users saw, or others for the same users.
+    truth
+        What users took of what they were shown.
+    shown
+        The lists that users saw, with propensities if some of them ran longer at random (`explore=`).
+
+    Returns
+    -------
+    ExposureReport
+        Precision and calibration, and why the other metrics cannot be estimated.
+
+    Raises
+    ------
+    DataError
+        If lists are not `RankedLists`, or none of them belongs to a user who was shown something.
+
+    Examples
+    --------
+    >>> log = sl.Popularity().fit(sl.load_dataset("sample")).recommend(N=5)
+    >>> clicks = sl.Interactions.from_tuples([(user, log[user].items[0]) for user in log.users.values])
+    >>> round(sl.evaluate_shown(log, clicks, log).precision, 6)
+    0.2
+    """
+    if not isinstance(lists, RankedLists):
+        raise DataError(
+            f"lists must be RankedLists, got a {type(lists).__name__}; use RankedLists.from_frame(table)."
+        )
     propensities = find_propensities(lists, shown)
     ground = GroundTruth(truth, None, lists.users.values)
     chunk = ground.chunk(lists)

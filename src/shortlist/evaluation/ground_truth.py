@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
 
 from shortlist.data.columns import to_polars
 from shortlist.data.ids import IdMap, id_series
-from shortlist.data.interactions import Interactions, without_negative
+from shortlist.data.interactions import NO_WEIGHT, Interactions, without_negative
 from shortlist.data.lists import RankedLists, list_parts
-from shortlist.errors import DataError
+from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import Chunk, Truth, count_distinct, mark_hits
-from shortlist.kernels.rows import read_only
-from shortlist.types import Bools, Ints, Longs
+from shortlist.kernels.rows import read_only, starts
+from shortlist.types import Bools, Doubles, Ints, Longs
 
 
 @runtime_checkable
@@ -122,6 +122,23 @@ class RepeatCounts:
     hits: Ints  # (n_users,) hits that the user's history contains
 
 
+class WeightedGains(NamedTuple):
+    """Hits that count by the weight of the item in the truth; arrays have one value per user."""
+
+    gains: Doubles  # of the hits
+    total_gains: Doubles  # of all relevant items
+    gain_dcg: Doubles  # of the first max_items
+    ideal_gain_dcg: Doubles
+
+    @property
+    def metrics(self) -> dict[str, Doubles]:
+        """The metrics by name."""
+        return {
+            "weighted_ndcg": self.gain_dcg / np.where(self.ideal_gain_dcg > 0, self.ideal_gain_dcg, 1.0),
+            "weighted_recall": self.gains / np.where(self.total_gains > 0, self.total_gains, 1.0),
+        }
+
+
 class GroundTruth:
     """The truth with one row per evaluated user: users with truth, and users named by the caller.
 
@@ -133,13 +150,20 @@ class GroundTruth:
         truth: Interactions | Any,
         history: Interactions | None = None,
         users: Iterable[Any] | None = None,  # ids of users who count even without truth
+        *,
+        weighted: bool = False,
     ) -> None:
         truth = without_negative(Interactions.of(truth))
         if not truth.n_rows:
             raise DataError(
                 "truth must hold at least one interaction, got none; pass the test part of a split."
             )
-        self.users, self.items, self.weight = truth.users, truth.items, truth.weight
+        if weighted and truth.weight is None:
+            raise ConfigError(
+                'gains="weight" needs a truth with weights, got one without; name the column with weight=…, '
+                "or leave gains out."
+            )
+        self.users, self.items = truth.users, truth.items
         if history is not None and history.items is not truth.items:
             self.items = truth.items.union(history.items.values)
         self.user_of_row = truth.active_users
@@ -155,6 +179,8 @@ class GroundTruth:
             indptr[self.user_of_row + 1],
             truth.item,
             np.full(len(self.items), -1, np.int32),
+            truth.weight if weighted and truth.weight is not None else NO_WEIGHT,
+            np.empty(len(self.items) if weighted else 0),
         )
         self.sizes: Ints = np.zeros(self.n_rows, np.int32)  # distinct relevant items per row
         self.relevant_of: Longs = np.zeros(len(self.items), np.int64)
@@ -195,7 +221,22 @@ class GroundTruth:
         start = np.where(user < 0, 0, history.indptr[user])
         end = np.where(user < 0, 0, history.indptr[user + 1])
         item = _align(history.items, self.items, "items")[history.item]
-        return Truth(start, end, read_only(item), np.full(len(self.items), -1, np.int32))
+        stamp = np.full(len(self.items), -1, np.int32)
+        return Truth(start, end, read_only(item), stamp, NO_WEIGHT, np.empty(0))
+
+    def ideal_gains(self, discount: Doubles) -> tuple[Doubles, Doubles]:
+        """((n_rows,) weights of the relevant items, (n_rows,) discounted, the heaviest first)."""
+        truth, sizes = self.truth, self.truth.end - self.truth.start
+        row = np.repeat(np.arange(self.n_rows), sizes)
+        rows = np.arange(row.size) + np.repeat(truth.start - starts(sizes)[:-1], sizes)
+        keys, place = np.unique(row * len(self.items) + truth.item[rows], return_inverse=True)
+        gain = np.bincount(place, truth.weight[rows].astype(np.float64), keys.size)
+        heaviest = np.lexsort((-gain, keys // len(self.items)))
+        row, gain = keys[heaviest] // len(self.items), gain[heaviest]
+        rank = np.minimum(np.arange(row.size) - np.searchsorted(row, row), discount.size)
+        discounted = gain * np.append(discount, 0.0)[rank]
+        total, ideal = (np.bincount(row, values, self.n_rows) for values in (gain, discounted))
+        return total.astype(np.float64), ideal.astype(np.float64)
 
 
 def _order_by_row(row: Ints, n_rows: int) -> Longs:

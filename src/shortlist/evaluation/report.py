@@ -15,7 +15,7 @@ from shortlist.core.tables import html, plain
 from shortlist.data.columns import parse_duration
 from shortlist.data.notebook import to_pandas
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts
+from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts, WeightedGains
 from shortlist.evaluation.significance import PairedTest, bootstrap_means, paired_test
 from shortlist.kernels.replay import DAY
 from shortlist.types import Bools, Doubles, Ints, Longs
@@ -72,6 +72,10 @@ class Report:
         Counts from the history; None if `evaluate` got no history.
     money
         What a shown item earns or costs; adds the metric `value`. None if `evaluate` got no gain and cost.
+    gains
+        Weights of hits and relevant items; adds the metrics `weighted_ndcg` (gains of the hits, discounted by
+        rank, divided by those of the heaviest relevant items in the best order) and `weighted_recall` (share
+        of the weight that was hit). None without `gains="weight"`.
 
     Examples
     --------
@@ -100,6 +104,7 @@ class Report:
     ignored: int
     repeats: RepeatCounts | None = None
     money: Money | None = None
+    gains: WeightedGains | None = None
 
     @property
     def covered(self) -> Bools:
@@ -146,7 +151,8 @@ class Report:
         sums = ListSums(*(getattr(self, name) for name in ListSums._fields))
         names = [name for name, metric in Metric.registry.items() if self.money or not metric.needs_money]
         names.sort(key=lambda name: not Metric.registry[name].needs_money)  # money comes first
-        return {name: Metric.registry[name].values(sums) for name in names}
+        metrics = {name: Metric.registry[name].values(sums) for name in names}
+        return metrics if self.gains is None else metrics | self.gains.metrics
 
     @cached_property
     def users(self) -> pl.DataFrame:
@@ -516,7 +522,7 @@ class TimedReport(Report):
         The user of each request. All arrays have one value per request in this order.
     max_items, n_relevant, lengths, hits, first, dcg, dcg_capped, precision_sum, confidence
         As in `Report`.
-    expected_hits, cells, items, unlisted, ignored, repeats, money
+    expected_hits, cells, items, unlisted, ignored, repeats, money, gains
         As in `Report`.
     times
         Shape (n_requests,): when each list was made, in microseconds since 1970 UTC; ascending.

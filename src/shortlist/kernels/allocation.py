@@ -247,22 +247,15 @@ def _bound_branch(values: Doubles, order: Ints, at: int, n: int, room: int) -> f
 
 
 @inlined
-def _search(
-    limits: UserLimits,
-    items: Ints,
-    values: Doubles,
-    used: Longs,
-    order: Ints,
-    n: int,
-    chosen: Ints,  # (n,) work space; the positions of the best list in the end
-    n_nodes: int,
-) -> tuple[float, float, int]:
-    """Branch and bound over the first n of `order` (sorted, positive): (best sum, upper bound, length).
+def _bound_worth(
+    limits: UserLimits, items: Ints, values: Doubles, used: Longs, order: Ints, n: int, n_nodes: int
+) -> float:
+    """The largest sum of a list of the first n of `order` (sorted, positive), or an upper bound of it.
 
-    Needed if items have groups in several fields, where taking the best item first may be wrong.
+    Branch and bound: if items have groups in several fields, taking the best item first may be wrong.
     """
-    taken, best_list = np.empty(n, np.int32), np.empty(n, np.int32)
-    best, n_best, bound, total, depth, at, nodes = 0.0, 0, 0.0, 0.0, 0, 0, 0
+    taken = np.empty(n, np.int32)
+    best, bound, total, depth, at, nodes = 0.0, 0.0, 0.0, 0, 0, 0
     while True:
         reachable = total + _bound_branch(values, order, at, n, limits.max_items - depth)
         is_open = at < n and depth < limits.max_items and reachable > best * (1 + 1e-12)
@@ -270,28 +263,21 @@ def _search(
             bound, is_open = max(bound, reachable), False
         if is_open:
             nodes += 1
-            item = items[order[at]]
-            if _is_free(limits, used, item, -1):
-                _use(limits, used, item, 1)
+            if _is_free(limits, used, items[order[at]], -1):
+                _use(limits, used, items[order[at]], 1)
                 total += values[order[at]]
                 taken[depth] = at
                 depth += 1
-                if total > best:
-                    best, n_best = total, depth
-                    for k in range(depth):
-                        best_list[k] = order[taken[k]]
+                best = max(best, total)
             at += 1
             continue
         if depth == 0:
-            break
+            return max(best, bound)
         depth -= 1  # leave out the item that was taken last, and go on behind it
         at = int(taken[depth])
         _use(limits, used, items[order[at]], -1)
         total -= values[order[at]]
         at += 1
-    for k in range(n_best):
-        chosen[k] = best_list[k]
-    return best, max(best, bound), n_best
 
 
 @kernel
@@ -300,7 +286,7 @@ def price_users(
 ) -> None:
     """Fill worth (n_users,): the largest sum of value − prices that a list can have, or an upper bound."""
     longest = _longest(offers.indptr)
-    reduced, order, chosen = np.empty(longest), np.empty(longest, np.int32), np.empty(longest, np.int32)
+    reduced, order = np.empty(longest), np.empty(longest, np.int32)
     used = np.zeros(limits.group_limits.size, np.int64)
     for user in range(offers.indptr.size - 1):
         start, end = offers.indptr[user], offers.indptr[user + 1]
@@ -308,9 +294,8 @@ def price_users(
         n_fields = limits.groups.shape[1]
         if n_fields > 1:
             _sort_descending(reduced, order, end - start)
-            total = _search(limits, offers.items[start:end], reduced, used, order, positive, chosen, n_nodes)[
-                1
-            ]
+            items = offers.items[start:end]
+            total = _bound_worth(limits, items, reduced, used, order, positive, n_nodes)
         elif n_fields == 1 or positive > limits.max_items:
             n = _pick(limits, offers.items[start:end], reduced, used, order, end - start)
             total = 0.0
@@ -503,54 +488,6 @@ def run_auction(
         if limits.groups.shape[1] > 0:
             _count_held(offers, limits, market, user, used, -1)
     return n_bids
-
-
-@kernel
-def improve_lists(
-    offers: Offers,
-    limits: UserLimits,
-    held: Bools,  # (n_offers,) changed in place
-    left: Longs,  # (n_items,) units that are left, changed in place; -1: no limit
-    active: Bools,  # (n_users,)
-    price: float,
-    item_prices: Doubles,
-    n_nodes: int,
-) -> None:
-    """Replace lists by better ones, made of what the user holds and of units that are left, user by user."""
-    longest = _longest(offers.indptr)
-    reduced, order, chosen = np.empty(longest), np.empty(longest, np.int32), np.empty(longest, np.int32)
-    used = np.zeros(limits.group_limits.size, np.int64)
-    for user in range(offers.indptr.size - 1):
-        if not active[user]:
-            continue
-        start, end = offers.indptr[user], offers.indptr[user + 1]
-        items = offers.items[start:end]
-        _fill_reduced(offers, user, price, item_prices, reduced)
-        total, positive = 0.0, 0
-        for k in range(end - start):
-            if held[start + k]:
-                total += reduced[k]
-            elif left[items[k]] == 0:
-                reduced[k] = -1.0
-            positive += reduced[k] > 0.0
-        best = 0.0
-        if limits.groups.shape[1] > 1:
-            _sort_descending(reduced, order, end - start)
-            best, _, n = _search(limits, items, reduced, used, order, positive, chosen, n_nodes)
-        else:
-            n = _pick(limits, items, reduced, used, order, end - start)
-            for k in range(n):
-                chosen[k] = order[k]
-                best += reduced[order[k]]
-        if best <= total * (1 + 1e-12):
-            continue
-        for k in range(end - start):
-            if held[start + k]:
-                held[start + k] = False
-                left[items[k]] += left[items[k]] >= 0
-        for k in range(n):
-            held[start + chosen[k]] = True
-            left[items[chosen[k]]] -= left[items[chosen[k]]] > 0
 
 
 @kernel

@@ -1,25 +1,41 @@
-"""Alternating least squares in blocks of dimensions (iALS++; Rendle et al., 2021).
+"""Alternating least squares in a basis where the products of all pairs are diagonal.
 
 Given the vectors v of the items, the vector w of a user minimizes
 
-    Σ c (t − w·v)² over the user's items + w'Gw + penalty · ‖w‖²,    G = weight of all pairs · Σ v v'.
+    Σ c (t − w·v)² over the user's items + Σ g w² + penalty · ‖w‖²,    diag(g) = weight of all pairs · Σ v v'.
 
-A block of SIDE dimensions of w is solved exactly while the others stay; a sweep visits all blocks. The
-matrices of the blocks are factorized once for all sweeps.
+The vectors are rotated so that the last sum has no mixed terms. A user with few items is then solved exactly
+by a system as large as their number (Woodbury's identity), others by conjugate gradients, preconditioned by
+the diagonal.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.simd import FloatPair, Width, add_row, row_at, row_dot
-from shortlist.kernels.tiles import CHUNK, SIDE, add_upper_tile, scale_part
+from shortlist.kernels.simd import (
+    ADDRESS,
+    EIGHT,
+    F32,
+    FUSED,
+    I64,
+    LANES,
+    _lane_sum,
+    _load,
+    row_at,
+    splat,
+    vector_code,
+)
+from shortlist.kernels.tiles import SIDE
 from shortlist.types import Floats, Ints, Longs
 
 ZERO, ONE = np.float32(0), np.float32(1)
-BLOCK_BYTES = np.uintp(4 * SIDE)
-SMALLEST = np.float32(1e-20)  # pivot
+FEW = 24  # pairs up to which a row is solved exactly
+PIECES = SIDE // LANES
 
 
 class ConfidenceRows(NamedTuple):
@@ -34,7 +50,7 @@ class FixedSide(NamedTuple):
     """The vectors that stay while the others are solved."""
 
     vectors: Floats  # (n_columns, width), width a multiple of SIDE
-    gram: Floats  # (width, width) G
+    gram: Floats  # (width,) g
 
 
 class RowPairs(NamedTuple):
@@ -47,103 +63,132 @@ class RowPairs(NamedTuple):
 class SolveScratch(NamedTuple):
     """Memory for one vector at a time."""
 
-    systems: Floats  # (n_blocks, SIDE, SIDE) the factorized matrices of the blocks
-    panel: Floats  # (CHUNK, SIDE) rows of a block, times the root of their confidence
-    residual: Floats  # (longest row,) target minus score
-    right: Floats  # (1, SIDE)
-    step: Floats  # (1, SIDE) change of a block
+    panel: Floats  # (FEW, width) vectors of the pairs, divided by the root of the diagonal
+    system: Floats  # (FEW, FEW)
+    right: Floats  # (FEW,)
+    diagonal: Floats  # (width,) g + penalty
+    scale: Floats  # (width,) one divided by the diagonal of the whole system, or by its root
+    steps: Floats  # (4, width) residual, direction, its product with the system, start
+
+
+@vector_code(types.float32, ADDRESS, ADDRESS, types.intp)
+def dot_blocks(builder: Any, left: Any, right: Any, n_blocks: Any) -> Any:
+    """Return the inner product of two rows of n_blocks · SIDE floats."""
+    p, q = (builder.inttoptr(address, F32.as_pointer()) for address in (left, right))
+    zero = ir.Constant(EIGHT, [0.0] * LANES)
+    sums = [cgutils.alloca_once_value(builder, zero) for _ in range(PIECES)]  # type: ignore[no-untyped-call]
+    for total in sums:
+        builder.store(zero, total)
+    with cgutils.for_range(builder, n_blocks) as loop:
+        first = builder.mul(loop.index, ir.Constant(I64, SIDE))
+        for number, total in enumerate(sums):
+            at = builder.add(first, ir.Constant(I64, number * LANES))
+            product = builder.fmul(*(_load(builder, row, at, EIGHT) for row in (p, q)), flags=FUSED)
+            builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
+    values = [builder.load(total) for total in sums]
+    while len(values) > 1:
+        values = [builder.fadd(*pair) for pair in zip(values[::2], values[1::2], strict=True)]
+    return _lane_sum(builder, values[0])
+
+
+@vector_code(types.void, ADDRESS, ADDRESS, types.float32, types.intp)
+def add_blocks(builder: Any, out: Any, row: Any, scale: Any, n_blocks: Any) -> None:
+    """Add scale times a row of n_blocks · SIDE floats to another."""
+    target, source = (builder.inttoptr(address, F32.as_pointer()) for address in (out, row))
+    factor = splat(builder, scale, EIGHT)
+    with cgutils.for_range(builder, n_blocks) as loop:
+        first = builder.mul(loop.index, ir.Constant(I64, SIDE))
+        for number in range(PIECES):
+            at = builder.add(first, ir.Constant(I64, number * LANES))
+            product = builder.fmul(factor, _load(builder, source, at, EIGHT), flags=FUSED)
+            place = builder.bitcast(builder.gep(target, [at]), EIGHT.as_pointer())
+            builder.store(builder.fadd(builder.load(place, align=4), product, flags=FUSED), place, align=4)
 
 
 @inlined
-def _factorize(system: Floats, width: Width) -> None:
-    """Replace the upper triangle of a (SIDE, SIDE) matrix by U with U'U = matrix, its diagonal by 1 / U."""
-    for j in range(SIDE):
-        inverse = ONE / np.sqrt(max(system[j, j], SMALLEST))
-        for c in range(SIDE):
-            system[j, c] *= inverse
-        system[j, j] = inverse
-        for r in range(j + 1, SIDE):
-            add_row(row_at(system, r), row_at(system, j), -system[j, r], width)
+def _solve_few(pairs: RowPairs, fixed: FixedSide, scratch: SolveScratch, vector: np.uintp) -> None:
+    """Solve a row of at most FEW pairs exactly; the vector is 0 before."""
+    n, width = pairs.columns.size, fixed.gram.size
+    n_blocks, panel, system, right = width // SIDE, scratch.panel, scratch.system, scratch.right
+    for j in range(width):
+        scratch.scale[j] = ONE / np.sqrt(scratch.diagonal[j])
+    for a in range(n):
+        item = pairs.columns[a]
+        for j in range(width):
+            panel[a, j] = fixed.vectors[item, j] * scratch.scale[j]
+        for b in range(a + 1):
+            system[a, b] = dot_blocks(row_at(panel, a), row_at(panel, b), n_blocks)
+        system[a, a] += ONE / abs(pairs.confidence[a])
+    for a in range(n):  # Cholesky by rows, and forward substitution; the diagonal holds inverses
+        for b in range(a):
+            total = system[a, b]
+            for c in range(b):
+                total -= system[a, c] * system[b, c]
+            system[a, b] = total * system[b, b]
+        total = system[a, a]
+        amount = ONE if pairs.confidence[a] > 0 else ZERO
+        for c in range(a):
+            total -= system[a, c] * system[a, c]
+            amount -= system[a, c] * right[c]
+        system[a, a] = ONE / np.sqrt(total)
+        right[a] = amount * system[a, a]
+    for back in range(n):
+        a = n - 1 - back
+        right[a] *= system[a, a]
+        for c in range(a):
+            right[c] -= system[a, c] * right[a]
+        add_blocks(vector, row_at(panel, a), right[a], n_blocks)
 
 
 @inlined
-def _solve(system: Floats, right: Floats, step: Floats, width: Width) -> None:
-    """Write the solution to step (1, SIDE) and overwrite right (1, SIDE).
-
-    What is below the diagonal of the system is undefined: it is multiplied by 0, or the product is unused.
-    """
-    for j in range(SIDE):
-        step[0, j] = right[0, j] * system[j, j]
-        add_row(row_at(right, 0), row_at(system, j), -step[0, j], width)
-    for j in range(SIDE):
-        right[0, j] = step[0, j]
-        step[0, j] = ZERO
-    for back in range(SIDE):
-        j = SIDE - 1 - back
-        step[0, j] = (right[0, j] - row_dot(row_at(system, j), row_at(step, 0), width)) * system[j, j]
-
-
-@inlined
-def _prepare_blocks(
-    pairs: RowPairs, fixed: FixedSide, penalty: np.float32, scratch: SolveScratch, width: Width
-) -> None:
-    """Factorize the matrix of every block."""
-    n, panel = pairs.columns.size, scratch.panel
-    for b in range(scratch.systems.shape[0]):
-        system = scratch.systems[b]
-        for r in range(SIDE):
-            for c in range(SIDE):
-                system[r, c] = fixed.gram[b * SIDE + r, b * SIDE + c]
-            system[r, r] += penalty
-        for first in range(0, n, CHUNK):
-            size = min(CHUNK, n - first)
-            for k in range(size):
-                other = row_at(fixed.vectors, pairs.columns[first + k]) + np.uintp(b) * BLOCK_BYTES
-                scale_part(row_at(panel, k), other, np.sqrt(abs(pairs.confidence[first + k])))
-            add_upper_tile(row_at(panel, 0), SIDE, size, row_at(system, 0), SIDE)
-        _factorize(system, width)
-
-
-@inlined
-def _subtract(
-    pairs: RowPairs, fixed: FixedSide, vector: np.uintp, shift: np.uintp, residual: Floats, width: Width
-) -> None:
-    """Subtract the inner products of a block, which starts `shift` bytes after the start of a row."""
-    for k in range(pairs.columns.size):
-        residual[k] -= row_dot(row_at(fixed.vectors, pairs.columns[k]) + shift, vector, width)
-
-
-@inlined
-def _sweep(
+def _solve_many(
     pairs: RowPairs,
     fixed: FixedSide,
-    penalty: np.float32,
+    n_steps: int,
+    tolerance: np.float32,
     scratch: SolveScratch,
-    vectors: Floats,
-    u: int,
-    width: Width,
-) -> FloatPair:
-    """Solve all blocks of one vector; return the squared norms of the change and of the vector."""
-    change, norm = ZERO, ZERO
-    row, vector = row_at(vectors, u), vectors[u]
-    right, step, n_blocks = scratch.right, scratch.step, scratch.systems.shape[0]
-    for b in range(n_blocks):
-        shift = np.uintp(b) * BLOCK_BYTES
-        scale_part(row_at(right, 0), row + shift, -penalty)
-        scale_part(row_at(step, 0), row + shift, ZERO)
-        for f in range(0, n_blocks * SIDE, 2):  # two sums at a time, because each waits for its last result
-            add_row(row_at(right, 0), row_at(fixed.gram, f) + shift, -vector[f], width)
-            add_row(row_at(step, 0), row_at(fixed.gram, f + 1) + shift, -vector[f + 1], width)
-        add_row(row_at(right, 0), row_at(step, 0), ONE, width)
+    vector: Floats,
+    address: np.uintp,
+) -> int:
+    """Improve a vector by conjugate gradients; return the number of steps."""
+    width, diagonal, inverse = fixed.gram.size, scratch.diagonal, scratch.scale
+    n_blocks, steps = width // SIDE, scratch.steps
+    residual, direction, product = row_at(steps, 0), row_at(steps, 1), row_at(steps, 2)
+    for j in range(width):
+        steps[0, j] = -diagonal[j] * vector[j]
+        inverse[j] = diagonal[j]
+    for k in range(pairs.columns.size):
+        item, weight = pairs.columns[k], abs(pairs.confidence[k])
+        other = row_at(fixed.vectors, item)
+        target = ONE if pairs.confidence[k] > 0 else ZERO
+        add_blocks(residual, other, weight * (target - dot_blocks(other, address, n_blocks)), n_blocks)
+        for j in range(width):
+            inverse[j] += weight * fixed.vectors[item, j] * fixed.vectors[item, j]
+    now = ZERO
+    for j in range(width):
+        inverse[j] = ONE / inverse[j]
+        steps[1, j] = steps[0, j] * inverse[j]
+        now += steps[0, j] * steps[1, j]
+    last = tolerance * tolerance * now
+    for step in range(n_steps):
+        if now <= last:
+            return step
+        for j in range(width):
+            steps[2, j] = diagonal[j] * steps[1, j]
         for k in range(pairs.columns.size):
-            amount = abs(pairs.confidence[k]) * scratch.residual[k]
-            add_row(row_at(right, 0), row_at(fixed.vectors, pairs.columns[k]) + shift, amount, width)
-        _solve(scratch.systems[b], right, step, width)
-        add_row(row + shift, row_at(step, 0), ONE, width)
-        change += row_dot(row_at(step, 0), row_at(step, 0), width)
-        norm += row_dot(row + shift, row + shift, width)
-        _subtract(pairs, fixed, row_at(step, 0), shift, scratch.residual, width)
-    return change, norm
+            other = row_at(fixed.vectors, pairs.columns[k])
+            amount = abs(pairs.confidence[k]) * dot_blocks(other, direction, n_blocks)
+            add_blocks(product, other, amount, n_blocks)
+        length = now / dot_blocks(direction, product, n_blocks)
+        add_blocks(address, direction, length, n_blocks)
+        add_blocks(residual, product, -length, n_blocks)
+        before, now = now, ZERO
+        for j in range(width):
+            steps[2, j] = steps[0, j] * inverse[j]
+            now += steps[0, j] * steps[2, j]
+        for j in range(width):
+            steps[1, j] = steps[2, j] + now / before * steps[1, j]
+    return n_steps
 
 
 @kernel
@@ -151,35 +196,35 @@ def solve_rows(
     rows: ConfidenceRows,
     fixed: FixedSide,
     penalty: Floats,  # (n,)
-    n_sweeps: int,  # at most
-    tolerance: np.float32,  # share of its norm by which a vector changes in its last sweep
-    width: Width,  # of SIDE
+    basis: Floats,  # (width, width) that start values are multiplied by; (0, 0): they are 0
+    n_steps: int,  # of conjugate gradients, at most
+    tolerance: np.float32,  # share of the preconditioned residual at which they end
     vectors: Floats,  # (n, width) start values, replaced by the solution
 ) -> int:
-    """Solve the vectors one by one; return the number of sweeps."""
-    n_sweeps_done, longest = 0, 0
-    for u in range(vectors.shape[0]):
-        longest = max(longest, rows.indptr[u + 1] - rows.indptr[u])
+    """Solve the vectors one by one; return the number of steps of conjugate gradients."""
+    n_done, width = 0, vectors.shape[1]
     scratch = SolveScratch(
-        np.empty((vectors.shape[1] // SIDE, SIDE, SIDE), np.float32),
-        np.empty((CHUNK, SIDE), np.float32),
-        np.empty(longest, np.float32),
-        np.empty((1, SIDE), np.float32),
-        np.empty((1, SIDE), np.float32),
+        np.empty((FEW, width), np.float32),
+        np.empty((FEW, FEW), np.float32),
+        np.empty(FEW, np.float32),
+        np.empty(width, np.float32),
+        np.empty(width, np.float32),
+        np.empty((4, width), np.float32),
     )
     for u in range(vectors.shape[0]):
         entries = slice(rows.indptr[u], rows.indptr[u + 1])
         pairs = RowPairs(rows.columns[entries], rows.confidence[entries])
-        row = row_at(vectors, u)
-        _prepare_blocks(pairs, fixed, penalty[u], scratch, width)
-        for k in range(pairs.columns.size):
-            scratch.residual[k] = ONE if pairs.confidence[k] > 0 else ZERO
-        for b in range(scratch.systems.shape[0]):
-            shift = np.uintp(b) * BLOCK_BYTES
-            _subtract(pairs, fixed, row + shift, shift, scratch.residual, width)
-        for _ in range(n_sweeps):
-            change, norm = _sweep(pairs, fixed, penalty[u], scratch, vectors, u, width)
-            n_sweeps_done += 1
-            if change <= tolerance * tolerance * norm:
-                break
-    return n_sweeps_done
+        vector, address = vectors[u], row_at(vectors, u)
+        for j in range(width):
+            scratch.diagonal[j] = fixed.gram[j] + penalty[u]
+            scratch.steps[3, j] = vector[j]
+            vector[j] = ZERO
+        if pairs.columns.size <= FEW:
+            _solve_few(pairs, fixed, scratch, address)
+            for j in range(width):
+                vector[j] *= scratch.scale[j]
+            continue
+        for j in range(basis.shape[0]):
+            add_blocks(address, row_at(basis, j), scratch.steps[3, j], width // SIDE)
+        n_done += _solve_many(pairs, fixed, n_steps, tolerance, scratch, vector, address)
+    return n_done

@@ -1,13 +1,14 @@
-"""Kernels of item–item models: paths item – user – item, singular vectors, weights of nearest items."""
+"""Kernels of a plain matrix: paths item – user – item, rotations, eigenvectors, weights of nearest items."""
 
 import numpy as np
 
-from shortlist.kernels.jit import kernel
+from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.simd import row_at
 from shortlist.kernels.sparse import SparseRows
+from shortlist.kernels.tiles import SIDE, add_tile
 from shortlist.types import Doubles, Floats, Ints, Longs
 
-DEPENDENT = 1e-7  # share of a squared norm below which a column is a combination of those before it
-ORTHOGONAL, MAX_SWEEPS = 1e-9, 30  # cosine of two rows at which they are not rotated, and sweeps at most
+PRECISION, MAX_ROTATIONS = 1e-16, 60  # relative size of what counts as 0, and steps per eigenvalue
 
 
 @kernel
@@ -41,78 +42,142 @@ def follow_paths(
 
 
 @kernel
-def orthonormalize(
-    gram: Doubles,  # (n, n) Y'Y
-    change: Floats,  # (n, n), replaced by T: the columns of Y·T are orthonormal, dependent ones are 0
+def rotate_rows(
+    rows: Floats,  # (n, width)
+    basis: Floats,  # (width, width)
+    out: Floats,  # (n, width), replaced by rows @ basis
 ) -> None:
-    """Gram and Schmidt's method from the inner products alone."""
-    n = gram.shape[0]
-    upper, inverse = np.zeros((n, n)), np.zeros((n, n))
-    for j in range(n):
-        rest = gram[j, j]
-        for k in range(j):
-            rest -= upper[k, j] * upper[k, j]
-        if rest > DEPENDENT * gram[j, j] and rest > 0:
-            root = np.sqrt(rest)
-            upper[j, j] = root
-            for c in range(j + 1, n):
-                upper[j, c] = gram[j, c]
-            for k in range(j):
-                factor = upper[k, j]
-                if factor != 0:
-                    for c in range(j + 1, n):
-                        upper[j, c] -= factor * upper[k, c]
-            for c in range(j + 1, n):
-                upper[j, c] /= root
-            inverse[j, j] = 1 / root  # row j holds column j of T
-            for k in range(j):
-                factor = upper[k, j] / root
-                if factor != 0:
-                    for c in range(k + 1):
-                        inverse[j, c] -= factor * inverse[k, c]
-    for j in range(n):
-        for k in range(n):
-            change[k, j] = inverse[j, k]
+    """Multiply, SIDE rows at a time."""
+    n, width = rows.shape
+    panel, tile = np.zeros((width, SIDE), np.float32), np.empty((SIDE, width), np.float32)
+    for start in range(0, n, SIDE):
+        size = min(SIDE, n - start)
+        for k in range(size):
+            for j in range(width):
+                panel[j, k] = rows[start + k, j]
+        tile[:] = 0
+        for q in range(0, width, SIDE):
+            shift = np.uintp(4 * q)
+            right, target = row_at(basis, 0) + shift, row_at(tile, 0) + shift
+            add_tile(row_at(panel, 0), SIDE, right, width, width, target, width)
+        for k in range(size):
+            for j in range(width):
+                out[start + k, j] = tile[k, j]
+
+
+@inlined
+def _rotate_to_diagonal(vectors: Doubles, values: Doubles, beside: Doubles) -> None:
+    """Implicit QL steps on a tridiagonal matrix; the rows of the vectors are rotated likewise."""
+    n = values.size
+    largest = 0.0
+    for k in range(n):
+        largest = max(largest, abs(values[k]) + abs(beside[k]))
+    tiny = 1e-3 * PRECISION * largest
+    for low in range(n):
+        for _ in range(MAX_ROTATIONS):
+            high = low
+            while high < n - 1:
+                near = abs(values[high]) + abs(values[high + 1])
+                if abs(beside[high]) <= PRECISION * near + tiny:
+                    break
+                high += 1
+            if high == low:
+                break
+            g = (values[low + 1] - values[low]) / (2 * beside[low])
+            r = np.sqrt(g * g + 1)
+            g = values[high] - values[low] + beside[low] / (g + (r if g >= 0 else -r))
+            sine, cosine, shift = 1.0, 1.0, 0.0
+            ended = False
+            for back in range(high - low):
+                i = high - 1 - back
+                f, b = sine * beside[i], cosine * beside[i]
+                r = np.sqrt(f * f + g * g)
+                beside[i + 1] = r
+                if r == 0:
+                    values[i + 1] -= shift
+                    beside[high] = 0
+                    ended = True
+                    break
+                sine, cosine = f / r, g / r
+                g = values[i + 1] - shift
+                r = (values[i] - g) * sine + 2 * cosine * b
+                shift = sine * r
+                values[i + 1] = g + shift
+                g = cosine * r - b
+                upper, lower = vectors[i], vectors[i + 1]
+                for j in range(n):
+                    x, y = upper[j], lower[j]
+                    lower[j] = sine * x + cosine * y
+                    upper[j] = cosine * x - sine * y
+            if not ended:
+                values[low] -= shift
+                beside[low] = g
+                beside[high] = 0
+
+
+@inlined
+def _reduce_to_tridiagonal(matrix: Doubles, values: Doubles, beside: Doubles, reflections: Doubles) -> None:
+    """Householder's reflections, one per row; the matrix is overwritten."""
+    n, p = matrix.shape[0], values
+    for k in range(n - 2):
+        norm = 0.0
+        for j in range(k + 1, n):
+            norm += matrix[k, j] * matrix[k, j]
+        norm = np.sqrt(norm)
+        head = matrix[k, k + 1]
+        beside[k] = -norm if head >= 0 else norm
+        if norm == 0:
+            continue
+        size = np.sqrt(2 * norm * (norm + abs(head)))
+        v = reflections[k]
+        for j in range(k + 1, n):
+            v[j] = matrix[k, j] / size
+        v[k + 1] = (head - beside[k]) / size
+        inner = 0.0
+        for i in range(k + 1, n):
+            p[i] = 0
+            for j in range(k + 1, n):
+                p[i] += matrix[i, j] * v[j]
+            inner += p[i] * v[i]
+        for j in range(k + 1, n):
+            p[j] -= inner * v[j]
+        for i in range(k + 1, n):
+            a, b = 2 * v[i], 2 * p[i]
+            for j in range(k + 1, n):
+                matrix[i, j] -= a * p[j] + b * v[j]
+    if n > 1:
+        beside[n - 2] = matrix[n - 2, n - 1]
+    for k in range(n):
+        values[k] = matrix[k, k]
 
 
 @kernel
-def diagonalize(
-    matrix: Doubles,  # (n, n) symmetric and positive semidefinite; overwritten
-    vectors: Doubles,  # (n, n), replaced by the eigenvectors, one per row
+def find_eigenvectors(
+    matrix: Doubles,  # (n, n) symmetric; replaced by the eigenvectors, one per row
     values: Doubles,  # (n,), replaced by the eigenvalues
 ) -> None:
-    """Rotate pairs of rows until all are orthogonal (Hestenes); LAPACK's bits depend on its threads."""
+    """Reduce to a tridiagonal matrix, then rotate by QL steps; LAPACK's bits depend on its threads."""
     n = matrix.shape[0]
-    vectors[:] = 0
+    beside, weight = np.zeros(n), np.empty(n)
+    reflections, product = np.zeros((n, n)), np.zeros((n, n))
+    _reduce_to_tridiagonal(matrix, values, beside, reflections)
     for k in range(n):
-        vectors[k, k] = 1
-    for _ in range(MAX_SWEEPS):
-        n_rotated = 0
-        for p in range(n - 1):
-            for q in range(p + 1, n):
-                a, b, c = 0.0, 0.0, 0.0
-                for k in range(n):
-                    a += matrix[p, k] * matrix[p, k]
-                    b += matrix[q, k] * matrix[q, k]
-                    c += matrix[p, k] * matrix[q, k]
-                if abs(c) <= ORTHOGONAL * np.sqrt(a * b):
-                    continue
-                n_rotated += 1
-                theta = (b - a) / (2 * c)
-                tangent = (1.0 if theta >= 0 else -1.0) / (abs(theta) + np.sqrt(theta * theta + 1))
-                cosine = 1 / np.sqrt(tangent * tangent + 1)
-                sine = tangent * cosine
-                for k in range(n):
-                    x, y = matrix[p, k], matrix[q, k]
-                    matrix[p, k], matrix[q, k] = cosine * x - sine * y, sine * x + cosine * y
-                    x, y = vectors[p, k], vectors[q, k]
-                    vectors[p, k], vectors[q, k] = cosine * x - sine * y, sine * x + cosine * y
-        if not n_rotated:
-            break
-    for p in range(n):
-        values[p] = 0
-        for k in range(n):
-            values[p] += matrix[p, k] * vectors[p, k]
+        product[k, k] = 1
+    for back in range(n - 2):
+        k = n - 3 - back
+        v = reflections[k]
+        for i in range(k + 1, n):
+            weight[i] = 0
+        for j in range(k + 1, n):
+            for i in range(k + 1, n):
+                weight[i] += v[j] * product[j, i]
+        for j in range(k + 1, n):
+            for i in range(k + 1, n):
+                product[j, i] -= 2 * v[j] * weight[i]
+    for k in range(n):
+        for j in range(n):
+            matrix[k, j] = product[j, k]
+    _rotate_to_diagonal(matrix, values, beside)
 
 
 @kernel

@@ -8,7 +8,7 @@ import numpy as np
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import next_below
 from shortlist.kernels.simd import factor_width, prefetch_row
-from shortlist.types import Bools, Doubles, Ints, Longs, State
+from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
 
 AHEAD = 12  # lists between a prefetch and its use
 ONE_LINE, TWO_LINES = factor_width(16), factor_width(32)  # cache lines, in 32-bit numbers
@@ -33,17 +33,21 @@ class Truth(NamedTuple):
     end: Longs  # (n_rows,)
     item: Ints  # (n_interactions,)
     stamp: Ints  # (n_items,) scratch, all -1 before the first list
+    weight: Floats  # (n_interactions,), or (0,) if gains are not weighted
+    gain: Doubles  # (n_items,) scratch: the weights of a stamped item added up; or (0,)
 
 
 class PerUserSums(NamedTuple):
     """Output of `evaluate_lists` per row, per item and per cell of predicted probability."""
 
-    hits: Ints  # (n_rows,) like the others down to `expected_hits`, all 0 at first
+    hits: Ints  # (n_rows,) like the others down to `gain_dcg`, all 0 at first
     first: Ints  # rank of the first hit, 0 without a hit
     dcg: Doubles  # of the whole list
     dcg_capped: Doubles  # of the first max_items
     precision_sum: Doubles  # precision at every hit among the first max_items
-    expected_hits: Doubles  # sum of the probabilities shown; length 0 for lists without probabilities
+    expected_hits: Doubles  # sum of the probabilities shown
+    gain: Doubles  # weights of the hits
+    gain_dcg: Doubles  # the same discounted, among the first max_items
     shown_of: Longs  # (n_items,) times shown
     hits_of: Longs  # (n_items,) times hit
     cells: Longs  # (n_cells, 3) shown, sum of probabilities in units of 1 / UNIT, hits
@@ -66,7 +70,10 @@ def count_distinct(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
 def _stamp(truth: Truth, row: int) -> None:
     """Mark the relevant items of a row."""
     for k in range(truth.start[row], truth.end[row]):
-        truth.stamp[truth.item[k]] = row
+        item = truth.item[k]
+        if truth.weight.size:
+            truth.gain[item] = truth.weight[k] + (truth.gain[item] if truth.stamp[item] == row else 0.0)
+        truth.stamp[item] = row
 
 
 @inlined
@@ -132,6 +139,9 @@ def evaluate_lists(
             if rank < max_items:
                 capped += discount[rank]
                 precisions += hits / (rank + 1)
+            if truth.weight.size:
+                sums.gain[row] += truth.gain[code]
+                sums.gain_dcg[row] += truth.gain[code] * discount[rank] if rank < max_items else 0.0
         sums.hits[row] = hits
         sums.dcg[row] = dcg
         sums.dcg_capped[row] = capped

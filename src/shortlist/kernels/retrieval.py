@@ -24,7 +24,6 @@ from shortlist.kernels.simd import (
     lowest_bit,
     prefetch,
     score,
-    sum_mask,
 )
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
@@ -122,15 +121,18 @@ def score_pairs(
     item_factors: Floats,  # (n_items, n_factors)
     bias: Floats,  # (n_items,) or empty
     indptr: Longs,  # (n_users + 1,)
-    items: Ints,  # (n_pairs,)
+    items: Ints,  # (n_pairs,), or (n_columns,) if all users have the same items
     scores: Floats,  # (n_pairs,) written
 ) -> None:
     """Score the items listed for each user."""
     left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
+    shared = items.size != scores.size
     for user in range(vectors.shape[0]):
+        shift = indptr[user] if shared else 0
         for at in range(indptr[user], indptr[user + 1]):
-            offset = bias[items[at]] if bias.size else ZERO
-            scores[at] = score(left + 4 * n * user, right + 4 * n * items[at], n, offset)
+            item = items[at - shift]
+            offset = bias[item] if bias.size else ZERO
+            scores[at] = score(left + 4 * n * user, right + 4 * n * item, n, offset)
 
 
 @kernel
@@ -507,43 +509,3 @@ def retrieve_from_factors(
                     counts[user] = push(keys, user, counts[user], pack_key(found, item))
                     floors[row] = entry_score(keys, user, counts[user], query_floors[user])
                     lowered[row] = _lower(floors[row], lengths[row], ahead, slack)
-
-
-@kernel
-def select_from_product(
-    products: Floats,  # (n_users, a multiple of BLOCK) of some consecutive candidates; padded with any number
-    offsets: Floats,  # (a multiple of BLOCK,) their biases or zeros
-    columns: Ints,  # (n_columns,) their items
-    items: ItemFactors,
-    query: Query,
-    largest: Floats,  # (n_users,) what no |score| exceeds, rounded up
-    slack: np.float32,  # relative rounding error to allow for
-    keys: State,  # (n_users, width) the best items so far, updated
-    counts: Longs,  # (n_users,) number of hits so far, updated; width + 1 if some did not fit
-) -> None:
-    """Add the candidates of a part of the product to the best `width` items of each user above the floor."""
-    factors, bias = items
-    vectors, floors, excluded_at, excluded = query
-    left, right, n = vectors.ctypes.data, factors.ctypes.data, vectors.shape[1]
-    row_at, offset_at = products.ctypes.data, offsets.ctypes.data
-    for user in range(floors.size):
-        floor, count, most = floors[user], counts[user], largest[user]
-        if not floor < np.inf:  # also true for NaN
-            continue
-        entry = entry_score(keys, user, count, floor)
-        for first in range(0, products.shape[1], BLOCK):
-            lowered = entry - slack * (abs(entry) + most) - TINY if most < HUGE else np.float32(-np.inf)
-            place = row_at + 4 * (user * products.shape[1] + first)
-            mask = sum_mask(place, offset_at + 4 * first, lowered)
-            while mask:
-                column = first + lowest_bit(mask)
-                mask &= mask - ONE
-                if column < columns.size:
-                    item = columns[column]
-                    offset = bias[item] if bias.size else ZERO
-                    found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
-                    qualifies = found > floor and found >= entry
-                    if qualifies and not contains(excluded_at, excluded, user, item):
-                        count = push(keys, user, count, pack_key(found, item))
-                        entry = entry_score(keys, user, count, floor)
-        counts[user] = count

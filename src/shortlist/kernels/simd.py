@@ -167,24 +167,14 @@ add_block: Any = sum_block(1, BLOCK)
 add_block_group: Any = sum_block(GROUP, _group_lanes())  # loads the items once for all users
 
 
-def _not_below(builder: Any, values: Any, floor: Any) -> Any:
-    """Return a mask of the values that are not below `floor`; a NaN bound excludes nothing, so NaN stays."""
-    return builder.bitcast(builder.fcmp_unordered(">=", values, splat(builder, floor, WIDE)), I64)
-
-
 @vector_code(types.uint64, *[ADDRESS] * 3, types.float32)
 def bound_mask(builder: Any, sums: Any, tails: Any, tail: Any, floor: Any) -> Any:
     """Return a mask of sums + tail · tails that are not below `floor`: BLOCK, 1 and BLOCK floats."""
     length = splat(builder, _load_at(builder, tail, F32), WIDE)
     most = builder.fmul(length, _load_at(builder, tails, WIDE), flags=FUSED)
-    return _not_below(builder, builder.fadd(_load_at(builder, sums, WIDE), most, flags=FUSED), floor)
-
-
-@vector_code(types.uint64, ADDRESS, ADDRESS, types.float32)
-def sum_mask(builder: Any, left: Any, right: Any, floor: Any) -> Any:
-    """Return a mask of the sums of BLOCK floats at two addresses that are not below `floor`."""
-    total = builder.fadd(*(_load_at(builder, address, WIDE) for address in (left, right)))
-    return _not_below(builder, total, floor)
+    bounds = builder.fadd(_load_at(builder, sums, WIDE), most, flags=FUSED)
+    # unordered: a NaN bound excludes nothing
+    return builder.bitcast(builder.fcmp_unordered(">=", bounds, splat(builder, floor, WIDE)), I64)
 
 
 @vector_code(types.void, ADDRESS, types.intp)

@@ -23,16 +23,15 @@ GROUP = 4  # rows whose sums are
 CHUNK = 256  # rows summed in single precision before they are added in double precision
 
 
-def _add_tile(upper: bool) -> Any:
-    """Generate the sum of outer products of rows; `upper` leaves out groups below the diagonal."""
+def _add_tile() -> Any:
+    """Generate the sum of outer products of rows."""
     kind = ir.VectorType(F32, LANES)
 
     def typed(_typing: Any, a: Any, step_a: Any, b: Any, step_b: Any, n: Any, out: Any, step: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             left, right, target = (builder.inttoptr(args[at], F32.as_pointer()) for at in (0, 2, 5))
             for column in range(0, SIDE, LANES):
-                last = (column + LANES if upper else SIDE) // GROUP
-                with cgutils.for_range(builder, ir.Constant(I64, last)) as group:
+                with cgutils.for_range(builder, ir.Constant(I64, SIDE // GROUP)) as group:
                     row = builder.mul(group.index, ir.Constant(I64, GROUP))
                     _sum_group(builder, kind, left, right, target, row, column, args)
             return context.get_dummy_value()
@@ -67,26 +66,7 @@ def _sum_group(
         builder.store(builder.load(total), place, align=4)
 
 
-def _scale_part(_typing: Any, out: Any, row: Any, factor: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.VectorType(F32, SIDE)
-        target, source = (builder.inttoptr(address, kind.as_pointer()) for address in args[:2])
-        value = builder.fmul(splat(builder, args[2], kind), builder.load(source, align=4))
-        builder.store(value, target, align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.uintp, types.uintp, types.float32), generate
-
-
-_SCALE_PART: Any = intrinsic(_scale_part)
-_ADD_TILE: Any = intrinsic(_add_tile(upper=False))
-_ADD_UPPER: Any = intrinsic(_add_tile(upper=True))
-
-
-@ir_inlined
-def scale_part(out: np.uintp, row: np.uintp, factor: np.float32) -> None:
-    """Write SIDE floats, times a factor, from one address to another."""
-    _SCALE_PART(out, row, factor)
+_ADD_TILE: Any = intrinsic(_add_tile())
 
 
 @ir_inlined
@@ -95,12 +75,6 @@ def add_tile(
 ) -> None:
     """Add A'B to a tile of SIDE × SIDE floats; A and B have n rows. All are addresses and row lengths."""
     _ADD_TILE(a, step_a, b, step_b, n, out, step_out)
-
-
-@ir_inlined
-def add_upper_tile(a: np.uintp, step_a: int, n: int, out: np.uintp, step_out: int) -> None:
-    """Add the upper triangle of A'A to a tile; what is below it is undefined."""
-    _ADD_UPPER(a, step_a, a, step_a, n, out, step_out)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""ALS: implicit alternating least squares, solved in blocks of dimensions."""
+"""ALS: implicit alternating least squares."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,18 +15,23 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import TrainingError
 from shortlist.kernels.als import ConfidenceRows, FixedSide, solve_rows
 from shortlist.kernels.rows import read_only
-from shortlist.kernels.simd import factor_width
-from shortlist.kernels.tiles import SIDE, sum_outer
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState
-from shortlist.models.matrix import MatrixModel, confidence_matrix
+from shortlist.models.matrix import (
+    MatrixModel,
+    confidence_matrix,
+    find_basis,
+    pad_columns,
+    rotate,
+    singular_columns,
+)
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Doubles, Floats, Ints
 
+N_ITERATIONS = 2  # of the subspace iteration for the start
 ROWS = 64  # vectors that a thread solves at a time
-GRAM_ROWS = 4096  # vectors whose outer products a thread sums
-WIDTH = factor_width(SIDE)
-FOLD_IN = (100, 1e-4)  # sweeps at most, and the relative change at which they end
+STEPS = (2, 1e-3)  # of conjugate gradients in an epoch, at most, and the share of the residual where they end
+FOLD_IN = (100, 1e-4)  # the same for users at the end, and for new ones
 MAX_SIZE = 1e12  # of a number in a file
 KEYS = 20_080_115  # seed of the numbers that stand for items in fingerprints of histories
 
@@ -41,14 +46,14 @@ class ALSState(ModelState):
     index: ItemIndexCache = field(default_factory=ItemIndexCache)
 
     @cached_property
-    def gram(self) -> Doubles:
-        """(width, width) sum of the outer products of the items."""
-        return outer_products(pad_columns(self.items), 0)
-
-    @cached_property
     def padded(self) -> Floats:
         """(n_items, width) the items, with columns of zeros after the last one."""
         return pad_columns(self.items)
+
+    @cached_property
+    def squares(self) -> Doubles:
+        """(width,) sums of the squares of the items; training ends in a basis without sums of products."""
+        return np.asarray(np.square(self.padded, dtype=np.float64).sum(axis=0))
 
     @cached_property
     def mean_user(self) -> Floats:
@@ -58,23 +63,6 @@ class ALSState(ModelState):
             return np.zeros(self.items.shape[1], np.float32)
         mean: Floats = active.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
-
-
-def pad_columns(vectors: Floats) -> Floats:
-    """The vectors with columns of zeros, so that their number is a multiple of SIDE."""
-    return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % SIDE)))
-
-
-def outer_products(vectors: Floats, n_threads: int) -> Doubles:
-    """(width, width) sum of the outer products, the same bits on any number of threads."""
-
-    def sum_part(rows: slice) -> Doubles:
-        total = np.zeros((vectors.shape[1], vectors.shape[1]))
-        sum_outer(read_only(vectors[rows]), total)
-        return total
-
-    parts = map_slices(sum_part, len(vectors), GRAM_ROWS, n_threads)
-    return sum(parts[1:], start=parts[0])
 
 
 def history_prints(matrix: csr_array) -> Doubles:
@@ -91,8 +79,9 @@ class ALS(MatrixModel):
 
     The vectors w of users and v of items minimize Σ c (1 − w·v)² over the pairs in the data, plus
     `unobserved` · Σ (w·v)² over all pairs, plus an L2 penalty that grows with the number of pairs of a
-    user or item (`reg`, `reg_power`). Users and items are solved in turn, 32 dimensions at a time (iALS++),
-    so that the cost of an epoch grows with the square of the number of factors, not with its cube.
+    user or item (`reg`, `reg_power`). Items and users are solved in turn, from about the first singular
+    vectors on. Before, both are rotated so that the sums over all pairs have no mixed terms: then a user
+    with few items is solved exactly by a system of that size, others by steps of conjugate gradients.
 
     The vector of a user follows from the user's history in closed form. `observe`, `fold_in` and sessions
     therefore change lists at once; the vectors of items stay.
@@ -102,7 +91,7 @@ class ALS(MatrixModel):
     n_factors
         Length of the user and item vectors. Memory and time are used in steps of 32.
     n_epochs
-        Number of times that users and items are solved.
+        Number of times that items and users are solved.
     unobserved
         Weight of the pairs that are not in the data, whose scores should be 0.
     reg
@@ -110,8 +99,6 @@ class ALS(MatrixModel):
     reg_power
         The penalty of a user is reg · (c of the user's pairs + unobserved · n_items) ^ reg_power, and that of
         an item likewise. 1 makes it proportional to the number of squared errors, 0 the same for all.
-    init
-        Standard deviation of the norms of the initial item vectors.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
     n_threads
@@ -123,7 +110,8 @@ class ALS(MatrixModel):
     References
     ----------
     Hu, Koren and Volinsky, "Collaborative Filtering for Implicit Feedback Datasets", ICDM 2008.
-    Rendle et al., "iALS++: Speeding up Matrix Factorization with Subspace Optimization", 2021.
+    Takács, Pilászy and Tikk, "Applications of the Conjugate Gradient Method for Implicit Feedback
+    Collaborative Filtering", RecSys 2011.
     Rendle et al., "Revisiting the Performance of iALS on Item Recommendation Benchmarks", RecSys 2022.
 
     Examples
@@ -140,18 +128,17 @@ class ALS(MatrixModel):
     warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "n_epochs": 1}
 
     n_factors: int = 128
-    n_epochs: int = 16
+    n_epochs: int = 6
     unobserved: float = 0.03
     reg: float = 0.01
     reg_power: float = 1.0
-    init: float = 0.1
     seed: int = 0
     n_threads: int = 0
 
     def _check_params(self) -> None:
         check_whole(1, 4096, n_factors=self.n_factors)
         check_whole(1, n_epochs=self.n_epochs)
-        check_number(0, unobserved=self.unobserved, reg_power=self.reg_power, init=self.init)
+        check_number(0, unobserved=self.unobserved, reg_power=self.reg_power)
         check_number(1e-9, reg=self.reg)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_whole(0, n_threads=self.n_threads)
@@ -159,31 +146,37 @@ class ALS(MatrixModel):
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> ALSState:
-        return self._train(train, self._draw_items(0, train.n_items), self.n_epochs)
+        matrix = confidence_matrix(train, self.weight_transform)
+        return self._train(train, matrix, self._start(matrix), self.n_epochs)
 
     def _learn_more(
         self, state: ALSState, more: Interactions, options: FitOptions, n_epochs: int | None
     ) -> ALSState:
         data = state.history.merged.concat(more)
-        items = np.concatenate([state.items, self._draw_items(len(state.items), data.n_items)])
-        return self._train(data, items, self.n_epochs if n_epochs is None else n_epochs)
-
-    def _draw_items(self, first: int, last: int) -> Floats:
-        """Initial vectors of items."""
-        rng = np.random.Generator(np.random.PCG64([self.seed, first]))
-        drawn = rng.standard_normal((last - first, self.n_factors), np.float32)
-        return np.asarray(drawn * np.float32(self.init / np.sqrt(self.n_factors)), np.float32)
-
-    def _train(self, data: Interactions, start: Floats, n_epochs: int) -> ALSState:
         matrix = confidence_matrix(data, self.weight_transform)
+        items = np.zeros((data.n_items, state.padded.shape[1]), np.float32)
+        items[: len(state.items)] = state.padded
+        users = np.zeros((data.n_users, items.shape[1]), np.float32)
+        self._solve(matrix, items, users, *FOLD_IN)
+        return self._train(data, matrix, users, self.n_epochs if n_epochs is None else n_epochs)
+
+    def _start(self, matrix: csr_array) -> Floats:
+        """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
+        owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        n_users = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        scale = np.sqrt(np.diff(matrix.indptr)[owner] * n_users[matrix.indices])
+        values = (np.sign(matrix.data) / scale).astype(np.float32)
+        by_item = csr_array(csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape).T)
+        users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed, self.n_threads)
+        return np.asarray(users * np.float32(np.sqrt(len(users) / self.n_factors)), np.float32)
+
+    def _train(self, data: Interactions, matrix: csr_array, users: Floats, n_epochs: int) -> ALSState:
         columns = csr_array(matrix.T)
         columns.sort_indices()
-        items = pad_columns(start)
-        users = np.zeros((data.n_users, items.shape[1]), np.float32)
-        for _ in range(n_epochs):
-            self._solve(matrix, items, users)
-            self._solve(columns, users, items)
-        self._solve(matrix, items, users, *FOLD_IN)
+        items = np.zeros((data.n_items, users.shape[1]), np.float32)
+        for epoch in range(n_epochs):
+            users = self._solve(columns, users, items, *STEPS)
+            items = self._solve(matrix, items, users, *(STEPS if epoch < n_epochs - 1 else FOLD_IN))
         if not (np.isfinite(items).all() and np.isfinite(users).all()):
             raise TrainingError("the vectors are no longer finite; lower the weights or raise reg.")
         n = self.n_factors
@@ -195,27 +188,34 @@ class ALS(MatrixModel):
         )
 
     def _solve(
+        self, matrix: csr_array, fixed: Floats, vectors: Floats, n_steps: int, tolerance: float
+    ) -> Floats:
+        """Update the vectors of the rows of a matrix, given those of its columns; return these, rotated."""
+        basis, squares = find_basis(fixed, self.n_factors, self.n_threads)
+        fixed = rotate(fixed, basis, self.n_threads)
+        self._solve_rotated(matrix, fixed, squares, basis, vectors, n_steps, tolerance)
+        return fixed
+
+    def _solve_rotated(
         self,
         matrix: csr_array,
         fixed: Floats,
+        squares: Doubles,
+        basis: Floats,
         vectors: Floats,
-        n_sweeps: int = 1,
-        tolerance: float = 0.0,
-        gram: Doubles | None = None,
+        n_steps: int,
+        tolerance: float,
     ) -> None:
-        """Update the vectors of the rows of a matrix, given those of its columns."""
-        if gram is None:
-            gram = outer_products(fixed, self.n_threads)
-        given = FixedSide(read_only(fixed), read_only((self.unobserved * gram).astype(np.float32)))
+        """Update the vectors of the rows of a matrix; `basis` turns them like those of the columns."""
+        given = FixedSide(read_only(fixed), read_only((self.unobserved * squares).astype(np.float32)))
         penalty = self._penalties(matrix)
         indptr, indices = matrix.indptr.astype(np.int64), read_only(matrix.indices.astype(np.int32))
-        values = read_only(matrix.data.astype(np.float32))
+        values, turn = read_only(matrix.data.astype(np.float32)), read_only(basis)
 
         def solve(rows: slice) -> None:
             pairs = ConfidenceRows(read_only(indptr[rows.start : rows.stop + 1]), indices, values)
-            solve_rows(
-                pairs, given, read_only(penalty[rows]), n_sweeps, np.float32(tolerance), WIDTH, vectors[rows]
-            )
+            limits = n_steps, np.float32(tolerance)
+            solve_rows(pairs, given, read_only(penalty[rows]), turn, *limits, vectors[rows])
 
         map_slices(solve, len(vectors), ROWS, self.n_threads)
 
@@ -250,7 +250,8 @@ class ALS(MatrixModel):
         new = np.flatnonzero(active & ~learned)
         if new.size:
             solved = np.zeros((new.size, state.padded.shape[1]), np.float32)
-            self._solve(csr_array(matrix[new]), state.padded, solved, *FOLD_IN, gram=state.gram)
+            start = np.zeros((0, 0), np.float32)
+            self._solve_rotated(csr_array(matrix[new]), state.padded, state.squares, start, solved, *FOLD_IN)
             vectors[new] = solved[:, : self.n_factors]
         return vectors
 
@@ -264,8 +265,8 @@ class ALS(MatrixModel):
         row = confidence_matrix(request.history, self.weight_transform)
         vectors = state.items.astype(np.float64)
         liked, weight = vectors[row.indices], np.abs(row.data.astype(np.float64))
-        system = self.unobserved * state.gram[:n, :n] + (liked.T * weight) @ liked
-        system[np.diag_indices(n)] += float(self._penalties(row)[0])
+        system = np.diag(self.unobserved * state.squares[:n] + float(self._penalties(row)[0]))
+        system += (liked.T * weight) @ liked
         similar = vectors[items] @ np.linalg.solve(system, liked.T)
         names = state.history.item_labels(row.indices)
         return [largest_first(names, amounts) for amounts in similar * (weight * (row.data > 0))]

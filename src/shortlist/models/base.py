@@ -5,7 +5,7 @@ import json
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from inspect import isabstract
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
-from scipy.sparse import issparse
 
 from shortlist import MODEL_MODULES as MODEL_MODULES
 from shortlist.content.features import FeatureSpace, extend_items
@@ -36,7 +35,7 @@ from shortlist.core.params import (
 from shortlist.core.serialization import Artifact, load_artifact, save_artifact
 from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
-from shortlist.data.columns import source_from_notes
+from shortlist.data.columns import NO_RETURNS, source_from_notes
 from shortlist.data.groups import ItemGroups, group_fields
 from shortlist.data.history import (
     History,
@@ -47,7 +46,7 @@ from shortlist.data.history import (
     store_history,
 )
 from shortlist.data.ids import UNKNOWN, IdMap
-from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
+from shortlist.data.interactions import Events, Interactions, keeps_negative
 from shortlist.data.items import Items
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
@@ -239,8 +238,8 @@ class Recommender(Estimator, ABC):
         """Add to the history of `users` without training; by default, learn from scratch."""
         return self._learn(history, FitOptions())
 
-    def _observe(self, state: Any, history: History, new: NewRows) -> Any:
-        """Replace the history by one with new rows, without learning."""
+    def _observe(self, state: Any, history: History, new: NewRows | None) -> Any:
+        """Replace the history by one with new rows (None: rows were also removed), without learning."""
         return replace(state, history=history)
 
     def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
@@ -620,15 +619,15 @@ class Recommender(Estimator, ABC):
         >>> "new user" in model.users_
         True
         """
-        new_rows, transform = read_events(events), self.weight_transform
+        given, transform = Events.of(events), self.weight_transform
         with self._lock:
             state = self._fitted_state()
-            more = match_events(state.history, new_rows, self.uses_new_items)
-            if more.n_rows:
+            more = match_events(state.history, given, self.uses_new_items)
+            if more.purchases.n_rows or more.returns.height:
                 if not transform.is_used:
-                    transform.check_data(more, type(self).__name__)
+                    transform.check_data(more.purchases, type(self).__name__)
                 history, new = state.history.append(more)
-                changes = new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
+                changes = new is None or new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
                 grown = self._observe(state, history, new) if changes else replace(state, history=history)
                 self._state = replace(grown, groups=_grow_groups(state, grown))
         return self
@@ -1269,59 +1268,60 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}…"
 
 
-NO_IDS = IdMap.of([])
-NO_EVENTS = Interactions.from_dense(NO_IDS, NO_IDS, NO_BASKET, NO_BASKET, NO_TIME, NO_BASKET, NO_WEIGHT)
-
-
-def read_events(events: Any) -> Interactions:
-    """Events as Interactions: any form that `fit` accepts, or a list of tuples."""
-    if isinstance(events, Interactions) or issparse(events):
-        return Interactions.of(events)
-    if isinstance(events, Sized) and len(events) == 0:
-        return NO_EVENTS
-    return Interactions.from_tuples(events) if isinstance(events, (list, tuple)) else Interactions.of(events)
-
-
-def _drop_negative(events: Interactions) -> Interactions:
-    """The events without returns and dislikes, which would count as purchases without their weights."""
-    if events.weight is None or not (is_negative := events.weight < 0).any():
-        return events
-    warn(
-        f"{int(is_negative.sum())} of {is_negative.size} events are skipped: their weight is negative, and "
-        "the model was fitted without weights; fit it on data with weights."
-    )
-    return events.where(~is_negative)
-
-
-def match_events(history: History, events: Interactions, uses_new_items: bool) -> Interactions:
+def match_events(history: History, events: Events, uses_new_items: bool) -> Events:
     """The events in the form of the history: with times if it has them, without items it cannot use."""
-    if events.n_rows and history.has_times == (events.time is None):
-        needed, got = ("no times", "times") if not history.has_times else ("times", "no times")
-        raise DataError(
-            f"events must have {needed} like the data that the model was fitted on, got {got}; "
-            "pass the same columns."
-        )
-    if not events.n_rows:
-        return events
+    purchases, returns = events
+    for n_rows, has_times in (
+        (purchases.n_rows, purchases.time is not None),
+        (returns.height, not returns["time"].null_count()),
+    ):
+        if n_rows and history.has_times != has_times:
+            needed, got = ("times", "no times") if history.has_times else ("no times", "times")
+            raise DataError(
+                f"events must have {needed} like the data that the model was fitted on, got {got}; "
+                "pass the same columns."
+            )
+    purchases, returns = _match_returns(history, purchases, returns)
     if history.base.weight is None:
-        events = replace(_drop_negative(events), weight=None)
-    elif events.weight is None:
-        events = replace(events, weight=np.ones(events.n_rows, np.float32))
-    if uses_new_items:
-        return events
-    if events.n_items:
-        history.items.check_type(events.items.values[0], "item id")
-    is_known = history.items.align(events.items)[events.item] != UNKNOWN
+        purchases = replace(purchases, weight=None)
+    elif purchases.weight is None:
+        purchases = replace(purchases, weight=np.ones(purchases.n_rows, np.float32))
+    if uses_new_items or not purchases.n_rows:
+        return Events(purchases, returns)
+    history.items.check_type(purchases.items.values[0], "item id")
+    is_known = history.items.align(purchases.items)[purchases.item] != UNKNOWN
     if not is_known.all():
-        n_new = np.unique(events.item[~is_known]).size
+        n_new = np.unique(purchases.item[~is_known]).size
         warnings.warn(
             f"{int((~is_known).sum())} of {is_known.size} events are skipped: the model cannot recommend "
             f"their {n_new} new items before it learns them; fit it again or use partial_fit.",
             DataWarning,
             stacklevel=3,
         )
-        events = events.where(is_known)
-    return events.compact()
+        purchases = purchases.where(is_known)
+    return Events(purchases.compact(), returns)
+
+
+def _match_returns(
+    history: History, purchases: Interactions, returns: pl.DataFrame
+) -> tuple[Interactions, pl.DataFrame]:
+    """Returns as the history treats them: subtracted, kept as rows of negative weight, or dislikes."""
+    if not returns.height:
+        return purchases, returns
+    history.users.check_new(returns["user_id"])
+    history.items.check_new(returns["item_id"])
+    base = (history.gross or history).base
+    if base.source is not None and base.source.has_ratings and not keeps_negative(base):
+        warn(
+            f"{returns.height} events are skipped: their weight is negative, and the weights of the model's "
+            "data are ratings; send what users like."
+        )
+        return purchases, NO_RETURNS
+    if not keeps_negative(base):
+        return purchases, returns
+    rows = returns.with_columns(timestamp=pl.col("time").cast(pl.Datetime("us"))).drop("time")
+    frames = [purchases.to_frame(), rows.select(purchases.to_frame().columns)] if purchases.n_rows else [rows]
+    return Interactions.from_frame(pl.concat(frames), negative_weights="keep"), NO_RETURNS
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -492,7 +492,7 @@ class ContentProfile(WeightParams, ContentRecommender):
     def _add_history(self, state: ContentState, history: Interactions, users: Ints) -> ContentState:
         return state.with_history(History.of(history))
 
-    def _observe(self, state: ContentState, history: History, new: NewRows) -> ContentState:
+    def _observe(self, state: ContentState, history: History, new: NewRows | None) -> ContentState:
         return state.with_history(history)
 
     def _space(self, state: ContentState) -> FeatureSpace:

@@ -45,10 +45,10 @@ class DecayedCounts(NamedTuple):
         empty = cls(np.zeros(data.n_items), np.zeros(data.n_items, np.int64), half_life, transform)
         return cast(DecayedCounts, empty._add(data.item, data.time, amount))
 
-    def observe(self, history: History, new: NewRows) -> "DecayedCounts":
+    def observe(self, history: History, new: NewRows | None) -> "DecayedCounts":
         """Count new rows too; all rows again if one is older than the last of its item, or has changed."""
-        weigh = self.transform.is_used and new.weight.size > 0
-        if weigh and new.reweighted.size:
+        weigh = new is not None and self.transform.is_used and new.weight.size > 0
+        if new is None or (weigh and new.reweighted.size):
             return DecayedCounts.of(history.merged, self.half_life, self.transform)
         amount = self.transform.values(new.weight) if weigh else None
         if self.half_life is None and amount is None:
@@ -167,7 +167,7 @@ class CountingModel(WeightParams, Recommender):
         counts = DecayedCounts.of(train, self.half_life, self.weight_transform)
         return CountingState(history=History.of(train), counts=counts, share_weight=self._share_weight)
 
-    def _observe(self, state: CountingState, history: History, new: NewRows) -> CountingState:
+    def _observe(self, state: CountingState, history: History, new: NewRows | None) -> CountingState:
         return replace(state, history=history, counts=state.counts.observe(history, new))
 
     def _to_arrays(self, state: CountingState) -> tuple[dict[str, Any], dict[str, Any]]:

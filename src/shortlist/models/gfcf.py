@@ -13,19 +13,27 @@ from shortlist.core.engine import map_slices
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.graph import diagonalize, follow_paths, multiply_sparse, orthonormalize
+from shortlist.kernels.graph import follow_paths
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.sparse import SparseRows
 from shortlist.kernels.tiles import SIDE, multiply_tiles
-from shortlist.models.als import MAX_SIZE, outer_products, pad_columns
+from shortlist.models.als import MAX_SIZE
 from shortlist.models.base import FitOptions, ModelState
-from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix
+from shortlist.models.matrix import (
+    GIGABYTE,
+    MatrixModel,
+    confidence_matrix,
+    find_basis,
+    pad_columns,
+    rotate,
+    singular_columns,
+    sparse_product,
+)
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Doubles, Floats, Ints
 
 N_ITERATIONS, MORE = 6, 16  # of the subspace iteration, and vectors beyond those that are kept
 TASK = 4 * SIDE  # users, or columns of a product, that a thread handles at a time
-ROWS = 1024  # rows of a sparse matrix that a thread multiplies at a time
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,50 +89,14 @@ def multiply_transposed(a: Floats, b: Floats, n_threads: int = 0) -> Floats:
     return out
 
 
-def sparse_product(matrix: csr_array, dense: Floats, n_threads: int) -> Floats:
-    """matrix @ dense, the same bits on any number of threads."""
-    rows, right = to_rows(matrix), read_only(dense)
-    out = np.empty((matrix.shape[0], dense.shape[1]), np.float32)
-    map_slices(
-        lambda task: multiply_sparse(
-            rows._replace(indptr=rows.indptr[task.start : task.stop + 1]), right, out[task]
-        ),
-        len(out),
-        ROWS,
-        n_threads,
-    )
-    return out
-
-
 def singular_basis(matrix: csr_array, n: int, seed: int, n_threads: int) -> tuple[Floats, Doubles]:
-    """(n, n_columns) the first right singular vectors and (n,) their squared values.
-
-    By orthogonal iteration. Rows that the matrix has no rank for are 0.
-    """
-    rng = np.random.Generator(np.random.PCG64(seed))
-    width = n + MORE + -(n + MORE) % SIDE
-    columns = rng.standard_normal((matrix.shape[1], width), np.float32)
-    transposed = csr_array(matrix.T)
-    for _ in range(N_ITERATIONS):
-        columns = sparse_product(matrix, columns, n_threads)
-        columns = _orthonormal(sparse_product(transposed, columns, n_threads), n_threads)
-    # once more, because rounding leaves the columns a little dependent
-    columns = _orthonormal(columns, n_threads)
-    energy = outer_products(sparse_product(matrix, columns, n_threads), n_threads)
-    vectors, values = np.empty((width, width)), np.empty(width)
-    diagonalize(energy, vectors, values)
-    order = np.argsort(-values, kind="stable")
-    turn = np.ascontiguousarray(vectors[order].T.astype(np.float32))
-    basis = multiply_transposed(turn, pad_columns(np.ascontiguousarray(columns.T)), n_threads)
-    return np.ascontiguousarray(basis[:n, : matrix.shape[1]]), values[order][:n]
-
-
-def _orthonormal(columns: Floats, n_threads: int) -> Floats:
-    """(n, width) orthonormal columns with the same span."""
-    change = np.empty((columns.shape[1], columns.shape[1]), np.float32)
-    orthonormalize(outer_products(np.asarray(columns, np.float32), n_threads), change)
-    turned = multiply_transposed(change, pad_columns(np.ascontiguousarray(columns.T)), n_threads)
-    return np.ascontiguousarray(turned[:, : len(columns)].T)
+    """(n, n_columns) the first right singular vectors and (n,) their squared values; 0 beyond the rank."""
+    width = n + MORE
+    columns = singular_columns(matrix, width, N_ITERATIONS, seed, n_threads)
+    basis, energy = find_basis(sparse_product(matrix, columns, n_threads), width, n_threads)
+    order = np.argsort(-energy, kind="stable")[:n]
+    vectors = rotate(columns, basis, n_threads)
+    return np.ascontiguousarray(vectors[:, order].T), energy[order]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

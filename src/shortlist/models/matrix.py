@@ -6,12 +6,19 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from shortlist.content.features import to_rows
+from shortlist.core.engine import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
+from shortlist.kernels.graph import find_eigenvectors, multiply_sparse, rotate_rows
+from shortlist.kernels.rows import read_only
+from shortlist.kernels.tiles import SIDE, sum_outer
 from shortlist.models.base import Recommender, WeightParams, WeightTransform, decayed_counts
-from shortlist.types import Ints
+from shortlist.types import Doubles, Floats, Ints
 
 GIGABYTE = 1e9
+ROWS = 4096  # of a matrix that a thread handles at a time
+DEPENDENT = 1e-10  # share of the largest squared norm below which a column is a combination of others
 
 
 def confidence_matrix(data: Interactions, transform: WeightTransform) -> csr_array:
@@ -21,6 +28,79 @@ def confidence_matrix(data: Interactions, transform: WeightTransform) -> csr_arr
     if transform.is_used:
         values = decayed_counts(data, 1.0, transform)
     return csr_array((values, items, indptr), shape=(data.n_users, data.n_items))
+
+
+def pad_columns(vectors: Floats) -> Floats:
+    """The vectors with columns of zeros, so that their number is a multiple of SIDE."""
+    return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % SIDE)))
+
+
+def outer_products(vectors: Floats, n_threads: int) -> Doubles:
+    """(width, width) sum of the outer products, the same bits on any number of threads."""
+
+    def sum_part(rows: slice) -> Doubles:
+        total = np.zeros((vectors.shape[1], vectors.shape[1]))
+        sum_outer(read_only(vectors[rows]), total)
+        return total
+
+    parts = map_slices(sum_part, len(vectors), ROWS, n_threads)
+    return sum(parts[1:], start=parts[0])
+
+
+def find_basis(vectors: Floats, n: int, n_threads: int) -> tuple[Floats, Doubles]:
+    """(width, width) a rotation of the first n dimensions after which sums of products are 0, and squares."""
+    width = vectors.shape[1]
+    turned, squares = outer_products(vectors, n_threads)[:n, :n].copy(), np.zeros(width)
+    find_eigenvectors(turned, squares[:n])
+    basis = np.zeros((width, width), np.float32)
+    basis[:n, :n] = turned.T
+    return basis, np.maximum(squares, 0)
+
+
+def rotate(vectors: Floats, basis: Floats, n_threads: int) -> Floats:
+    """vectors @ basis, the same bits on any number of threads."""
+    out = np.empty_like(vectors)
+    map_slices(lambda rows: rotate_rows(vectors[rows], basis, out[rows]), len(vectors), ROWS, n_threads)
+    return out
+
+
+def sparse_product(matrix: csr_array, dense: Floats, n_threads: int) -> Floats:
+    """matrix @ dense, the same bits on any number of threads."""
+    rows, right = to_rows(matrix), read_only(dense)
+    out = np.empty((matrix.shape[0], dense.shape[1]), np.float32)
+    map_slices(
+        lambda task: multiply_sparse(
+            rows._replace(indptr=rows.indptr[task.start : task.stop + 1]), right, out[task]
+        ),
+        len(out),
+        ROWS,
+        n_threads,
+    )
+    return out
+
+
+def singular_columns(matrix: csr_array, n: int, n_iterations: int, seed: int, n_threads: int) -> Floats:
+    """(n_columns, width) orthonormal columns that span about the first n right singular vectors.
+
+    By orthogonal iteration. Columns that the matrix has no rank for are 0.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    columns, transposed = (
+        pad_columns(rng.standard_normal((matrix.shape[1], n), np.float32)),
+        csr_array(matrix.T),
+    )
+    for _ in range(n_iterations):
+        columns = sparse_product(transposed, sparse_product(matrix, columns, n_threads), n_threads)
+        columns = orthonormal(columns, n, n_threads)
+    return orthonormal(columns, n, n_threads)  # once more, because rounding leaves them a little dependent
+
+
+def orthonormal(columns: Floats, n: int, n_threads: int) -> Floats:
+    """Orthonormal columns with the same span; dependent ones are 0."""
+    basis, squares = find_basis(columns, n, n_threads)
+    whole = squares > DEPENDENT * squares.max()
+    scale = np.where(whole, 1 / np.sqrt(np.where(whole, squares, 1)), 0)
+    return rotate(columns, (basis * scale).astype(np.float32), n_threads)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

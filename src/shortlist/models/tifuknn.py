@@ -165,7 +165,10 @@ class TIFUKNN(WeightParams, Recommender):
     def _decay(self) -> Decay:
         return Decay(self.group_size, self.basket_decay, self.group_decay)
 
-    def _observe(self, state: TIFUKNNState, history: History, new: NewRows) -> TIFUKNNState:
+    def _observe(self, state: TIFUKNNState, history: History, new: NewRows | None) -> TIFUKNNState:
+        if new is None:
+            merged = history.merged
+            return replace(self._learn(merged, FitOptions()), history=history)
         touched = np.union1d(new.user, new.reweighted)
         known, changed = state.known, np.union1d(state.changed, touched)
         if "vectors" in vars(state):  # computed for a request

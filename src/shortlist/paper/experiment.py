@@ -1,4 +1,4 @@
-"""Experiments: a dataset and its split, results that are computed once, and the test between two models."""
+"""Experiments: a dataset and its split, and results that are computed once."""
 
 import base64
 import hashlib
@@ -27,7 +27,6 @@ from shortlist.types import Doubles
 LAYOUT = 4  # increased when the content of a result changes, so that older files are not reused
 MAX_BYTES = 1 << 30  # of one unpacked array
 SUBSAMPLE_STREAM = 11  # second seed of the subsample, so that it differs from other random streams
-BLOCK = 200  # resamples at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,61 +162,7 @@ def unpack_values(text: str) -> Doubles:
     return np.frombuffer(raw, "<f4").astype(np.float64)
 
 
-# ---------------------------------------------------------------------- test of covered users
-# one value per seed and user; or precision and recall, whose means are combined
-Values = Doubles | tuple[Doubles, Doubles]
-Pair = tuple[Values, Doubles | None, Values]  # values, who is covered (None: all users), baseline
-
-
-def bootstrap(
-    pairs: dict[str, Pair], resamples: int, seed: int, *, draw_seeds: bool = True
-) -> dict[str, dict[str, float]]:
-    """Difference, 95% interval and p-value of each pair, all arrays (n_seeds, n_users).
-
-    Means are over covered users. A resample draws users, the same for both models, and with `draw_seeds`
-    also seeds, independently for each model. `paired_test` compares means over all users only.
-    """
-    first = [values[0] if isinstance(values, tuple) else values for values in next(iter(pairs.values()))[::2]]
-    n_users = first[0].shape[1]
-    rng = np.random.Generator(np.random.PCG64(seed))
-    resampled: dict[str, list[Doubles]] = {name: [] for name in pairs}
-    for start in range(0, resamples, BLOCK):
-        size = min(BLOCK, resamples - start)
-        weights = np.column_stack(
-            [np.bincount(rng.integers(n_users, size=n_users), minlength=n_users) for _ in range(size)]
-        ).astype(np.float64)
-        shares = [
-            rng.multinomial(n, np.full(n, 1 / n), size=size).T / n if draw_seeds else np.full((n, 1), 1 / n)
-            for n in map(len, first)
-        ]
-        for name, (values, covered, baseline) in pairs.items():
-            means = (covered_means(values, covered, weights) * shares[0]).sum(axis=0)
-            resampled[name].append(means - (covered_means(baseline, None, weights) * shares[1]).sum(axis=0))
-    tests = {}
-    everyone = np.ones((n_users, 1))
-    for name, (values, covered, baseline) in pairs.items():
-        observed = float(
-            covered_means(values, covered, everyone).mean() - covered_means(baseline, None, everyone).mean()
-        )
-        differences = np.concatenate(resampled[name])
-        extreme = int((np.abs(differences - observed) >= abs(observed) * (1 - 1e-12)).sum())
-        low, high = np.quantile(differences, [0.025, 0.975])
-        p = (1 + extreme) / (1 + resamples)
-        tests[name] = {"difference": observed, "low": float(low), "high": float(high), "p": p}
-    return tests
-
-
 def harmonic_mean(precision: Any, recall: Any) -> Doubles:
     """F1 of mean precisions and mean recalls; 0 if both are 0."""
     total = np.asarray(precision + recall, np.float64)
     return np.asarray(np.divide(2 * precision * recall, total, out=np.zeros_like(total), where=total > 0))
-
-
-def covered_means(values: Values, covered: Doubles | None, weights: Doubles) -> Doubles:
-    """(n_seeds, n_resamples) weighted means over covered users; weights: (n_users, n_resamples)."""
-    if isinstance(values, tuple):
-        return harmonic_mean(*(covered_means(each, covered, weights) for each in values))
-    if covered is None:
-        return np.asarray(values @ weights / weights.sum(axis=0))
-    total = covered @ weights
-    return np.divide(values @ weights, total, out=np.zeros_like(total), where=total > 0)

@@ -19,9 +19,8 @@ class Cells(NamedTuple):
 
 DATASETS = ("ml-100k", "ta-feng")
 MODELS = ("BPRMF", "LogMF", "CRRMF", "DKBPRMF", "HRM", "DKHRM")
-TITLES = {"DKBPRMF": "DK-BPRMF", "DKHRM": "DK-HRM", "PersonalFrequency": "Personal frequency"}
+TITLES = {"DKBPRMF": "DK-BPRMF", "DKHRM": "DK-HRM"}
 ORIGINAL = {"DKBPRMF": "BPRMF", "DKHRM": "HRM"}  # the top-N model that each dynamic model extends
-BASELINES = ("Popularity", "PersonalFrequency")  # not in the paper
 SETTINGS: dict[str, dict[str, float | str]] = {
     "DKBPRMF": {"t": 1.0, "alpha": 0.5, "lambda_t": 1.0, "boundary": "learned"},
     "DKHRM": {"t": 2.0, "alpha": 0.5, "lambda_t": 1.0, "boundary": "learned"},
@@ -44,7 +43,7 @@ CAPS = (MAX_ITEMS, MAX_LENGTH)  # longest list
 LENGTHS = range(1, MAX_ITEMS + 1)
 METRICS = {"f1": "F1", "ndcg": "NDCG"}
 HARMONIC = "harmonic"  # F1 as the harmonic mean of the mean precision and the mean recall
-FIXED, BOUNDARY, EXPECTED_F1, ORACLE = "fixed N", "learned boundary", "expected F1", "oracle"
+FAIR = "ndcg_fair"  # NDCG that does not depend on the length of the list, to compare over all users
 HOLDS, COVERED, FAILS = "holds", "holds only for covered users", "does not hold"
 P_LEVEL = 0.05
 TABLE: dict[str, dict[str, Cells]] = {
@@ -104,11 +103,6 @@ def title(model: str) -> str:
     return TITLES.get(model, model)
 
 
-def headline(model: str) -> str:
-    """The lists that Table 1 reports for a model: its boundary, or the best fixed N."""
-    return BOUNDARY if model in ORIGINAL else FIXED
-
-
 def target_cover_ratio(dataset: str, model: str) -> float:
     """The Cover-Ratio that the paper reports for a dynamic model."""
     return TABLE[dataset][model].cover_ratio if dataset in TABLE else DEFAULT_COVER_RATIO
@@ -121,7 +115,9 @@ def printed_cells(dataset: str, model: str) -> dict[str, float] | None:
 
 
 # ---------------------------------------------------------------------- variants
-TOLERANCE = 0.02  # distance from the paper's Cover-Ratio that a setting may have on validation
+PAIRWISE, NEGATIVE_SAMPLING = "pairwise", "negative sampling"
+LOSSES = (PAIRWISE, NEGATIVE_SAMPLING)  # of HRM: the ranking loss, and that of the paper on HRM
+SAMPLED_EPOCHS = 8  # epochs of negative sampling for one of the ranking loss; one is eight times as fast
 _Values = Range | tuple[Any, ...]
 _SGD: dict[str, _Values] = {
     "lr": Range(0.01, 1.0),
@@ -129,63 +125,20 @@ _SGD: dict[str, _Values] = {
     "init": (0.01, 0.1, 1.0),
 }
 _RANKING: dict[str, _Values] = {**_SGD, "negative_draws": (1, 5, 20)}
-SPACES: dict[str, Space] = {
-    "BPRMF": _RANKING,
-    "LogMF": {**_SGD, "c": Range(0.5, 32), "negatives": Range(1, 32)},
-    "CRRMF": {**_RANKING, "alpha": Range(0.1, 0.9, log=False)},
-    "HRM": _RANKING,
-    "DKBPRMF": {**_RANKING, "negatives": Range(1, 256)},
-    "DKHRM": {**_RANKING, "negatives": Range(1, 256)},
+SPACES: dict[tuple[str, str], Space] = {
+    ("BPRMF", PAIRWISE): _RANKING,
+    ("LogMF", PAIRWISE): {**_SGD, "c": Range(0.5, 32), "negatives": Range(1, 32)},
+    ("CRRMF", PAIRWISE): {**_RANKING, "alpha": Range(0.1, 0.9, log=False)},
+    ("DKBPRMF", PAIRWISE): {**_RANKING, "negatives": Range(1, 256)},
+    ("HRM", PAIRWISE): _RANKING,
+    ("HRM", NEGATIVE_SAMPLING): {**_SGD, "negatives": Range(2, 32)},
+    ("DKHRM", PAIRWISE): {**_RANKING, "negatives": Range(1, 256)},
 }
-REPEATS: dict[str, _Values] = {"repeat_decay": Range(0.7, 1.0, log=False)}
-TREND: dict[str, _Values] = {"trend_half_life": (1.0, 3.0, 7.0, 30.0)}
 
 BIASES = (True, False)
-SELECTED_BY_F1 = ""
-SELECTED_BY_NDCG = "selected by NDCG"  # only dynamic models; the others have an N of its own for NDCG
-UNIFORM = "uniform sampling"  # the literal reading of the paper's sampling
-SELECTED_BY_HARMONIC = "selected by harmonic F1"
-KINDS = {  # of rows: what selects the settings
-    SELECTED_BY_F1: "f1",
-    SELECTED_BY_NDCG: "ndcg",
-    SELECTED_BY_HARMONIC: HARMONIC,
-    UNIFORM: "f1",
-}
+SELECTED_BY = ("f1", HARMONIC, "ndcg")  # what selects the settings
 
 
-def kinds_of(model: str) -> tuple[str, ...]:
-    """The kinds of rows that a model has; top-N models have an N of its own for NDCG."""
-    return tuple(KINDS) if model in ORIGINAL else (SELECTED_BY_F1, SELECTED_BY_HARMONIC)
-
-
-FIXED_N, LEARNED = "", "learned boundary"
-# lists that end where the model's probabilities, as they are or calibrated, expect the most
-OPTIMAL = {"F1-optimal boundary": "f1", "NDCG-optimal length": "ndcg"}
-CALIBRATED = {"calibrated F1-optimal length": "f1", "calibrated NDCG-optimal length": "ndcg"}
-
-
-class Extension(NamedTuple):
-    """One model beyond the paper, and how it differs from the paper's."""
-
-    model: str
-    lists: tuple[str, ...]  # kinds of lists that are evaluated
-    has_terms: bool = False
-
-    def name(self, has_repeats: bool) -> str:
-        """How the model differs from the paper's, "" if only its lists do."""
-        if not self.has_terms:
-            return ""
-        return "repeat and trend terms" if has_repeats else "trend term"
-
-    def space(self, has_repeats: bool) -> Space:
-        """What is searched. A repeat term is of no use where seen items are removed."""
-        terms = (TREND | (REPEATS if has_repeats else {})) if self.has_terms else {}
-        return {**SPACES[self.model], "bias": (True, False), **terms}
-
-
-EXTENSIONS = (
-    Extension("HRM", (FIXED_N,), has_terms=True),
-    Extension("DKHRM", (LEARNED, *OPTIMAL, *CALIBRATED), has_terms=True),
-    Extension("DKBPRMF", (*OPTIMAL, *CALIBRATED)),
-    Extension("DKHRM", tuple(OPTIMAL)),
-)
+def measures_of(model: str) -> tuple[str, ...]:
+    """What selects settings of a model; a top-N model has an N of its own for NDCG instead."""
+    return SELECTED_BY if model in ORIGINAL else SELECTED_BY[:2]

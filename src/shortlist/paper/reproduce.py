@@ -14,11 +14,10 @@ from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.params import check_whole
 from shortlist.errors import ConfigError
 from shortlist.paper import protocol
-from shortlist.paper.claims import FULL, ClaimBudget, Claims
 from shortlist.paper.experiment import Experiment, Runner
-from shortlist.paper.report import markdown_table, render_reproduction, variants_markdown
-from shortlist.paper.variants import VariantBudget, Variants
-from shortlist.paper.verdicts import findings, summarize_variants, verdicts
+from shortlist.paper.report import render_reproduction, render_tables
+from shortlist.paper.variants import FULL, Budget, Variants
+from shortlist.paper.verdicts import best_variants, count_cells, find_claims, summarize_rows
 
 CHOICES = (*protocol.DATASETS, "sample", "all")
 
@@ -31,14 +30,13 @@ def reproduce(
     seed: int = 0,
     n_jobs: int = 0,
     engine: Engine | None = None,
-    budget: ClaimBudget | VariantBudget = FULL,
+    budget: Budget = FULL,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run the experiments of the paper and write the results, a report and a table.
 
-    The claims write `results.json`, `machine.json`, `report.html` and `table.md` to `out`, the variants
-    `variants.json` and `variants.md`. Finished results are kept in `out/cache` and never computed again, so
-    an interrupted run resumes where it stopped.
+    Writes `results.json`, `machine.json`, `report.html` and `table.md` to `out`. Finished results are kept in
+    `out/cache` and never computed again, so an interrupted run resumes where it stopped.
 
     Parameters
     ----------
@@ -55,16 +53,15 @@ def reproduce(
         Where to tune, train and evaluate: None or `ThreadEngine()` in this process, `RayEngine(…)` as tasks
         of a cluster. The results do not depend on it.
     budget
-        What to run, and the amount of tuning and training: a `ClaimBudget` for the claims (`FULL`, or
-        `QUICK`, which takes minutes), a `VariantBudget` for Table 1 under every reading of the protocol.
+        The amount of tuning and training: `FULL`, or `QUICK`, which takes minutes.
     progress
         Called with one line of text after each finished step.
 
     Returns
     -------
     dict
-        The content of `results.json` or `variants.json`: `settings` and `datasets`, each with tables and
-        figures.
+        The content of `results.json`: `settings`, `datasets`, each with tables and figures, and `best`, the
+        readings that come closest to the paper.
 
     Raises
     ------
@@ -76,58 +73,45 @@ def reproduce(
     check_whole(1, n_seeds=n_seeds, n_trials=budget.n_trials)
     check_whole(0, seed=seed, n_jobs=n_jobs)
     folder, seconds = Path(out), 0.0
-    results: dict[str, Any] = {
-        "settings": asdict(budget) | {"seed": seed, "n_seeds": n_seeds},
-        "datasets": {},
-    }
+    datasets: dict[str, Any] = {}
+    results = {"settings": asdict(budget) | {"seed": seed, "n_seeds": n_seeds}, "datasets": datasets}
     for name in protocol.DATASETS if dataset == "all" else (dataset,):
         experiment = Experiment.load(name, budget.users, seed)
         check_writable(folder / "results.json")
         runner = Runner(experiment, folder / "cache", check_engine(engine), n_jobs, progress)
-        if isinstance(budget, ClaimBudget):
-            results["datasets"][name] = _find_claims(Claims(runner, budget, seed, n_seeds))
-        else:
-            results["datasets"][name] = _find_variants(Variants(runner, budget, seed, n_seeds))
+        datasets[name] = _find(Variants(runner, budget, seed, n_seeds))
         seconds += runner.seconds
-        _write(folder, results, budget, seconds)
+        counts = {each: found["cells"] for each, found in datasets.items() if found["cells"]}
+        results["best"] = best_variants(counts) if counts else {}
+        _write(folder, results, seconds)
     return results
 
 
-def _find_claims(claims: Claims) -> dict[str, Any]:
-    """Tables, figures and verdicts."""
-    name, found = claims.runner.experiment.name, claims.run()
-    results = {"data": claims.runner.experiment.describe(), **found, **findings(name, found["runs"])}
-    del results["runs"]
-    return results | {"verdicts": verdicts(name, results)}
-
-
-def _find_variants(variants: Variants) -> dict[str, Any]:
-    """The tables of the paper's models and of those beyond the paper."""
-    experiment, users, found = variants.runner.experiment, variants.users, variants.run()
+def _find(variants: Variants) -> dict[str, Any]:
+    """Table 1 under every reading, tables, figures and verdicts."""
+    experiment, users, rows = variants.runner.experiment, variants.users, variants.rows()
+    figure1 = variants.sweeps(rows)
     readings = [reading.name for reading in users.readings]
+    table = summarize_rows(experiment.name, rows)
     return {
         "data": experiment.describe(),
-        **summarize_variants(experiment.name, readings, found["rows"], found["extended"]),
+        "readings": readings,
+        "rows": table,
+        "cells": count_cells(table, readings) if experiment.name in protocol.TABLE else [],
+        "claims": find_claims(experiment.name, rows, table, figure1),
         "valid_users": {name: int(drawn.size) for name, drawn in users.users.items()},
-        "seconds_of_runs": round(variants.runner.seconds),
     }
 
 
-def _write(
-    folder: Path, results: dict[str, Any], budget: ClaimBudget | VariantBudget, seconds: float
-) -> None:
-    """Write all files of a part, each atomically."""
-    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    if isinstance(budget, ClaimBudget):
-        machine = _describe_machine(seconds)
-        files = {
-            "results.json": text,
-            "machine.json": json.dumps(machine, indent=1) + "\n",
-            "report.html": render_reproduction(results, machine),
-            "table.md": markdown_table(results),
-        }
-    else:
-        files = {"variants.json": text, "variants.md": variants_markdown(results)}
+def _write(folder: Path, results: dict[str, Any], seconds: float) -> None:
+    """Write all files, each atomically."""
+    machine = _describe_machine(seconds)
+    files = {
+        "results.json": json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+        "machine.json": json.dumps(machine, indent=1) + "\n",
+        "report.html": render_reproduction(results, machine),
+        "table.md": render_tables(results),
+    }
     for name, content in files.items():
         with atomic_write(folder / name) as temporary:
             temporary.write_text(content, encoding="utf-8")

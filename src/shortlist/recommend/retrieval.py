@@ -1,6 +1,5 @@
 """Exact selection of the best items, from an index, from factors, or from dense or ragged scores."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
-from shortlist.core.engine import map_slices, thread_count
+from shortlist.core.engine import map_slices
 from shortlist.data.groups import skip_items
 from shortlist.errors import DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits
@@ -22,11 +21,10 @@ from shortlist.kernels.retrieval import (
     fill_blocks,
     retrieve_from_factors,
     score_pairs,
-    select_from_product,
     select_top,
     unpack_keys,
 )
-from shortlist.kernels.rows import ItemSets, no_sets, read_only, starts, take_rows
+from shortlist.kernels.rows import ItemSets, read_only, starts, take_rows
 from shortlist.kernels.simd import BLOCK
 from shortlist.kernels.sparse import (
     Postings,
@@ -43,9 +41,9 @@ if TYPE_CHECKING:
 
 
 FIRST_STAGE = 16  # dimensions scored before the first bound check; each stage doubles them
+STAGED_SHARE = 0.6  # early bound checks pay off if these dimensions hold this share of the squared lengths
 INDEX_ROWS = 1 << 16  # items converted to double precision at a time
 LINE = 64  # bytes of a cache line
-UNDERFLOW = 2e-19  # twice the root of the smallest normal 32-bit number
 ROUNDING = 2.0**-24  # relative rounding error of one 32-bit operation
 NO_BIAS = np.empty(0, np.float32)
 
@@ -75,7 +73,7 @@ class ItemIndex:
         scorable = ~np.isnan(squares) & (offset > -np.inf)  # the others score NaN or -inf for every user
         chosen, offset = chosen[scorable], offset[scorable]
         order = np.argsort(-(np.sqrt(squares[scorable]) * vector_norm + offset), kind="stable")
-        blocks = _empty_blocks(chosen[order], offset[order], _rotation(gram))
+        blocks = _empty_blocks(chosen[order], offset[order], *_rotate(gram))
         lengths = np.zeros(blocks.item.size, np.float32)
 
         def fill(some: slice) -> None:
@@ -87,13 +85,6 @@ class ItemIndex:
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
         return cls(given, blocks)
 
-    def without_stages(self) -> "ItemIndex":
-        """The same index without early bound checks; faster if the first dimensions carry little weight."""
-        stages = self.blocks.stages[-1:].copy()
-        return ItemIndex(
-            self.items, self.blocks._replace(stages=stages, residuals=_aligned(self.blocks.item.size))
-        )
-
     @cached_property
     def n_items(self) -> int:
         """Number of items in the index."""
@@ -102,55 +93,13 @@ class ItemIndex:
     @property
     def slack(self) -> np.float32:
         """Twice the rounding error of a bound plus a score, relative to the vector norms."""
-        return relative_slack(self.items.factors.shape[1])
-
-
-@dataclass(frozen=True, eq=False)
-class ProductIndex:
-    """Items that are scored by a matrix product, because an index would skip too few of them."""
-
-    items: ItemFactors
-    chosen: Ints  # (n,) the items
-
-    @classmethod
-    def build(cls, item_factors: Floats, bias: Floats | None = None, *, items: Ints | None = None) -> Self:
-        """All items or the distinct `items`."""
-        given = _item_factors(item_factors, bias)
-        chosen = np.arange(len(given.factors), dtype=np.int32) if items is None else items
-        return cls(given, read_only(chosen))
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return int(self.chosen.size)
-
-    @cached_property
-    def has_all(self) -> bool:
-        """Whether the items are all items in their order, so that their factors need not be copied."""
-        return self.chosen.size == len(self.items.factors) and bool((np.diff(self.chosen) == 1).all())
-
-    @cached_property
-    def largest(self) -> tuple[float, float]:
-        """The largest norm of an item, rounded up, NaN if there is one, and the largest finite |bias|."""
-        factors, bias = self.items
-        with np.errstate(all="ignore"):  # an overflow gives infinity, which is handled
-            squares = float(np.einsum("if,if->i", factors, factors).max(initial=0.0))
-        # the squares of factors below UNDERFLOW may have been lost
-        norm = np.sqrt(squares) + np.sqrt(factors.shape[1]) * UNDERFLOW
-        return float(norm * (1 + relative_slack(factors.shape[1]))), float(
-            np.abs(bias[np.isfinite(bias)]).max(initial=0.0)
-        )
+        return np.float32(4 * (self.items.factors.shape[1] + 8) * ROUNDING)
 
 
 def _item_factors(item_factors: Floats, bias: Floats | None) -> ItemFactors:
     """The factors and biases of items as the kernels expect them."""
     offsets = NO_BIAS if bias is None else np.asarray(bias, np.float32)
     return ItemFactors(read_only(np.asarray(item_factors, np.float32)), read_only(offsets))
-
-
-def relative_slack(n_factors: int) -> np.float32:
-    """Twice the rounding error of two scores of the same item, relative to the vector norms."""
-    return np.float32(4 * (n_factors + 8) * ROUNDING)
 
 
 def _convert_batches(factors: Floats, chosen: Ints) -> Iterator[tuple[slice, Doubles]]:
@@ -170,15 +119,17 @@ def _norms_and_gram(factors: Floats, chosen: Ints) -> tuple[Doubles, Doubles]:
     return squares, gram
 
 
-def _rotation(gram: Doubles) -> Doubles:
-    """(n_factors, n_factors) singular directions, largest singular value first."""
-    return np.ascontiguousarray(np.linalg.eigh(gram)[1][:, ::-1])
+def _rotate(gram: Doubles) -> tuple[Doubles, bool]:
+    """(n_factors, n_factors) singular directions, largest first, and whether the first carry most weight."""
+    values, vectors = np.linalg.eigh(gram)
+    is_decaying = values[-FIRST_STAGE:].sum() >= STAGED_SHARE * values.sum()
+    return np.ascontiguousarray(vectors[:, ::-1]), bool(is_decaying)
 
 
-def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles) -> ItemBlocks:
+def _empty_blocks(item: Ints, bias: Doubles, rotation: Doubles, has_stages: bool) -> ItemBlocks:
     """Blocks with items and biases in place; coordinates, residuals and lengths are still to be filled."""
     n_dims = rotation.shape[1]
-    stages = [FIRST_STAGE * 2**n for n in range(n_dims) if FIRST_STAGE * 2**n < n_dims][:8]
+    stages = [FIRST_STAGE * 2**n for n in range(8) if has_stages and FIRST_STAGE * 2**n < n_dims]
     n_blocks, n_stages = -(-item.size // BLOCK), len(stages) + 1
     items = np.full(n_blocks * BLOCK, -1, np.int32)
     items[: item.size] = item
@@ -227,15 +178,12 @@ class ItemIndexCache:
     """Keep the index of one model's item factors between requests; assigned in one step."""
 
     def __init__(self) -> None:
-        self.index: ItemIndex | ProductIndex | None = None  # the fastest for many users
-        self.product: ProductIndex | None = None  # for few users
+        self.index: ItemIndex | None = None
 
 
 SLICE = 2 * TILE  # users per task of a thread
 CAPACITY = 1024  # hits per user that fit before a search without limit must be repeated
 CELLS = 1 << 22  # dense scores in memory at once, per thread
-ROWS, COLUMNS = 1024, 256  # of a part of the matrix product, which stays in the cache
-ROUND_UP = 1.000001  # more than what rounding a norm could lose
 
 
 class Hits(NamedTuple):
@@ -280,7 +228,7 @@ def concat_hits(parts: Sequence[Hits]) -> Hits:
 
 
 def search_index(
-    index: ItemIndex | ProductIndex,
+    index: ItemIndex,
     vectors: Floats,  # (n_users, n_factors)
     floors: Floats,  # (n_users,) only scores strictly above count; NaN selects nothing
     excluded: ItemSets,
@@ -288,8 +236,6 @@ def search_index(
     n_threads: int,
 ) -> Hits:
     """The best `limit` items of each user above the floor; most items are never scored."""
-    if isinstance(index, ProductIndex):
-        return search_product(index, vectors, floors, excluded, limit, n_threads)
     vectors, floors = read_only(np.asarray(vectors, np.float32)), read_only(floors)
 
     def search(rows: slice) -> Hits:
@@ -303,67 +249,29 @@ def search_index(
     return concat_hits(map_slices(search, floors.size, SLICE, n_threads))
 
 
-def search_product(
-    index: ProductIndex,
-    vectors: Floats,  # (n_users, n_factors)
-    floors: Floats,  # (n_users,)
-    excluded: ItemSets,
-    limit: int | None,
-    n_threads: int,
-) -> Hits:
-    """The best `limit` items by a matrix product of users and items; see `kernels.product`."""
-    vectors, floors = read_only(np.asarray(vectors, np.float32)), read_only(floors)
-    (factors, bias), (norm, shift) = index.items, index.largest
-    slack = relative_slack(vectors.shape[1])
-
-    def search(rows: slice) -> Hits:
-        batch = vectors[rows]
-        query = Query(batch, floors[rows], *excluded.part(rows))
-        with np.errstate(all="ignore"):  # infinite and NaN factors are allowed
-            largest = (np.linalg.norm(batch.astype(np.float64), axis=1) * norm + shift) * ROUND_UP
-            most = largest.astype(np.float32)
-
-        def run(keys: State, counts: Longs) -> None:
-            products: Floats = np.empty((0, 0), np.float32)
-            offsets: Floats = products
-            for start in range(0, index.n_items, COLUMNS):
-                items = index.chosen[start : start + COLUMNS]
-                width = -(-items.size // BLOCK) * BLOCK  # the kernel reads whole blocks
-                if products.shape[1] != width:
-                    products, offsets = np.zeros((len(batch), width), np.float32), np.zeros(width, np.float32)
-                of_part = factors[start : start + items.size] if index.has_all else factors[items]
-                with np.errstate(all="ignore"):
-                    np.matmul(batch, of_part.T, out=products[:, : items.size])
-                if bias.size:
-                    offsets[: items.size] = bias[items]
-                select_from_product(products, offsets, items, index.items, query, most, slack, keys, counts)
-
-        return _collect(run, rows.stop - rows.start, limit, index.n_items)
-
-    rows = min(ROWS, max(-(-floors.size // thread_count(n_threads)), 1))
-    return concat_hits(map_slices(search, floors.size, rows, n_threads))
-
-
 def score_candidates(
-    vectors: Floats,  # (n_users, n_factors)
-    item_factors: Floats,  # (n_items, n_factors)
-    bias: Floats | None,  # (n_items,)
-    candidates: ItemSets,
+    factors: "Factors",
+    candidates: ItemSets | Ints,  # of each user, or (n,) those that all users share
     floors: Floats,  # (n_users,)
     excluded: ItemSets,
     limit: int | None,
     n_threads: int,
 ) -> Hits:
-    """The best `limit` items of each user's own candidates."""
-    vectors, given = read_only(np.asarray(vectors, np.float32)), _item_factors(item_factors, bias)
+    """The best `limit` items of the candidates, all of which are scored."""
+    vectors = read_only(np.asarray(factors.vectors, np.float32))
+    items = _item_factors(factors.item_factors, factors.bias)
 
     def search(rows: slice) -> Hits:
-        sets = candidates.part(rows)
-        scores = np.empty(sets.items.size, np.float32)
-        score_pairs(vectors[rows], *given, *sets, scores)
+        if isinstance(candidates, ItemSets):
+            sets = candidates.part(rows)
+        else:
+            sets = ItemSets(np.arange(rows.stop - rows.start + 1) * candidates.size, read_only(candidates))
+        scores = np.empty(sets.indptr[-1], np.float32)
+        score_pairs(vectors[rows], *items, *sets, scores)
         return select_ragged(sets, scores, floors[rows], excluded.part(rows), limit)
 
-    return concat_hits(map_slices(search, floors.size, SLICE, n_threads))
+    size = SLICE if isinstance(candidates, ItemSets) else max(CELLS // max(candidates.size, 1), 1)
+    return concat_hits(map_slices(search, floors.size, size, n_threads))
 
 
 def select_dense(scores: Floats, items: Ints, floors: Floats, excluded: ItemSets, limit: int | None) -> Hits:
@@ -545,16 +453,11 @@ def top_items(
     return _collect(run, queries.indptr.size - 1, width, items.n_items)
 
 
-AnyIndex = ItemIndex | ProductIndex
 GroupQuery = tuple["Scores", Floats, ItemSets, ItemSets | None]  # scores, floors, excluded, candidates
 GROUP_DEPTH = 4  # how much deeper the next search is if items are skipped
 
 # Building an index costs about as much as scoring every item for this many users.
 INDEX_USERS = 64
-INDEX_ITEMS = 4096  # fewer items are scored by a matrix product, which takes a few microseconds a user
-TRIAL_ITEMS, TRIAL_RUNS = 20, 3  # items per list and repetitions of the search that times an index
-# With fewer users the time would not be that of a large request, with more the choice would take too long.
-TRIAL_USERS, TRIAL_SCORES = (64, 256), 1 << 23
 
 
 @dataclass(eq=False)
@@ -569,7 +472,7 @@ class Retriever:
     n_users: int
     n_threads: int = 0
     limits: UserLimits | None = None
-    index: AnyIndex | None = field(default=None, init=False)
+    index: ItemIndex | None = field(default=None, init=False)
 
     def search(
         self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
@@ -612,29 +515,24 @@ class Retriever:
             )
         if scores.factors is None:
             return self._select(scores, floors, excluded, per_user, limit)
-        vectors, item_factors, bias, _ = scores.factors
-        if per_user is not None:
-            return score_candidates(
-                vectors, item_factors, bias, per_user, floors, excluded, limit, self.n_threads
-            )
-        index = self._find_index(scores.factors)
-        return search_index(index, vectors, floors, excluded, limit, self.n_threads)
+        index = self._find_index(scores.factors) if per_user is None else None
+        if index is not None:
+            vectors = scores.factors.vectors
+            return search_index(index, vectors, floors, excluded, limit, self.n_threads)
+        candidates = self._columns() if per_user is None else per_user
+        return score_candidates(scores.factors, candidates, floors, excluded, limit, self.n_threads)
 
     def _columns(self) -> Ints:
-        """The items of the columns of dense scores."""
+        """The candidates of all users, which are also the columns of dense scores."""
         return np.arange(self.n_items, dtype=np.int32) if self.shared is None else self.shared
 
-    def _find_index(self, factors: "Factors") -> AnyIndex:
+    def _find_index(self, factors: "Factors") -> ItemIndex | None:
         """The index of this request or of the model; a new one if there are enough users."""
         cache = factors.index_cache if self.shared is None and factors.index_cache else ItemIndexCache()
         if self.index is None and cache.index is None and self.n_users >= INDEX_USERS:
             cache.index = build_index(factors, self.shared, self.n_threads)
         if self.index is None:
             self.index = cache.index
-        if self.index is None:
-            if cache.product is None:
-                cache.product = ProductIndex.build(factors.item_factors, factors.bias, items=self.shared)
-            self.index = cache.product
         return self.index
 
     def _select(
@@ -661,42 +559,14 @@ class Retriever:
         return select_dense(rows, self._columns(), floors, excluded, limit)
 
 
-def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> AnyIndex:
-    """The fastest way to search these items for these users; all ways find the same items, bit for bit."""
-    product = ProductIndex.build(factors.item_factors, factors.bias, items=shared)
-    if product.n_items < INDEX_ITEMS:
-        return product
+def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> ItemIndex:
+    """The index of these items for users like these; it finds the same items as scoring all, bit for bit."""
     norms = np.linalg.norm(np.asarray(factors.vectors[:1024], np.float64), axis=1)
     norms = norms[np.isfinite(norms)]
-    index = ItemIndex.build(
+    return ItemIndex.build(
         factors.item_factors,
         factors.bias,
         items=shared,
         vector_norm=float(norms.mean()) if norms.size else 1.0,
         n_threads=n_threads,
     )
-    ways = index, index.without_stages(), product
-    return choose_fastest(ways, sample_vectors(factors.vectors, product.n_items))
-
-
-def sample_vectors(vectors: Floats, n_items: int) -> Floats:
-    """Vectors (n, n_factors) of users spread over the request, for a trial search among `n_items`."""
-    wanted = int(np.clip(TRIAL_SCORES // n_items, *TRIAL_USERS))
-    rows = np.linspace(0, len(vectors) - 1, min(wanted, len(vectors))).astype(np.int64)
-    return np.asarray(vectors[rows], np.float32)
-
-
-def choose_fastest(ways: "Sequence[AnyIndex]", vectors: Floats) -> AnyIndex:
-    """The index that takes the least processor time for these users."""
-    floors, nothing = np.full(len(vectors), -np.inf, np.float32), no_sets(len(vectors))
-
-    def cost(index: AnyIndex) -> float:
-        # of the process, because a matrix product may use threads of its own
-        start = time.process_time()
-        search_index(index, vectors, floors, nothing, TRIAL_ITEMS, 1)
-        return time.process_time() - start
-
-    for index in ways:
-        cost(index)  # compiles
-    trials = [[cost(index) for index in ways] for _ in range(TRIAL_RUNS)]
-    return ways[int(np.min(trials, axis=0).argmin())]

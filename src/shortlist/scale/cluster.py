@@ -3,17 +3,12 @@
 import logging
 import os
 import pickle
-import platform
 import secrets
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from hashlib import sha256
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -24,6 +19,7 @@ from ray.exceptions import GetTimeoutError
 
 from shortlist.core.engine import Fixed
 from shortlist.errors import ConfigError
+from shortlist.scale.environment import check_address, check_code, code_stamp, worker_environment
 
 
 class WorkerProcess:
@@ -66,43 +62,14 @@ def run_task(
 
     import ray
 
-    from shortlist.errors import ConfigError
-
-    difference = find_difference(stamp, code_stamp())
-    if difference:
-        raise ConfigError(
-            f"all nodes must run the same code, but {socket.gethostname()} has {difference}; "
-            "install the same versions on every node."
-        )
+    check_code(stamp, code_stamp(), socket.gethostname())
     latest.clear()
     data, arrays = ray.get(function[0])
     latest[name] = pickle.loads(data, buffers=arrays)
     return latest[name](task)
 
 
-PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "polars")
-
-
-@cache
-def code_stamp() -> dict[str, str]:
-    """Versions of Python and of the packages that compute, and a digest of this package's sources."""
-    folder, digest = Path(__file__).parents[1], sha256()
-    for file in sorted(folder.rglob("*.py")):
-        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
-    stamp = {"python": platform.python_version(), "machine": platform.machine()}
-    return stamp | {name: version(name) for name in PACKAGES} | {"shortlist sources": digest.hexdigest()[:12]}
-
-
-def find_difference(own: dict[str, str], other: dict[str, str]) -> str | None:
-    """The first thing that differs, in words; None if everything is equal."""
-    for name, value in own.items():
-        if other.get(name) != value:
-            return f"{name} {other.get(name, 'missing')} instead of {value}"
-    return None
-
-
 START_SECONDS = 120.0
-REACH_SECONDS = 10.0  # to connect to the address of a cluster
 CONTROL = {"control": 1}  # calls of this group run beside the training
 
 
@@ -142,14 +109,12 @@ class RayCluster:
         described = self._wait_for([worker.describe.remote() for worker in self.workers])
         self.hosts = [host for _, host, _ in described]
         self.ips = [ip for *_, ip in described]
-        for stamp, host, _ in described:
-            difference = find_difference(code_stamp(), stamp)
-            if difference:
-                self.stop_workers()
-                raise ConfigError(
-                    f"all nodes must run the same code, but {host} has {difference}; "
-                    "install the same versions on every node."
-                )
+        try:
+            for stamp, host, _ in described:
+                check_code(code_stamp(), stamp, host)
+        except ConfigError:
+            self.stop_workers()
+            raise
         return self.workers
 
     def _wait_for(self, calls: list[Any]) -> list[Any]:
@@ -188,13 +153,6 @@ def node_cpus() -> list[int]:
     return [int(cpus) for cpus in nodes if cpus >= 1]
 
 
-def worker_environment(n_threads: int) -> dict[str, str]:
-    """Environment variables of worker processes: they use the driver's cache of compiled code."""
-    names = ("NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_DISABLE_JIT")
-    known = {name: os.environ[name] for name in names if name in os.environ}
-    return known | {"OMP_NUM_THREADS": str(n_threads)}
-
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 fixed_functions: WeakKeyDictionary[Fixed, tuple[str, str, list[Any]]] = WeakKeyDictionary()
@@ -215,9 +173,7 @@ def connect(address: str | None) -> bool:
     try:
         if address is not None and ":" in address:
             host, _, port = address.removeprefix("ray://").rpartition(":")
-            socket.create_connection(
-                (host.strip("[]"), int(port)), REACH_SECONDS
-            ).close()  # Ray waits minutes
+            check_address(host, int(port))  # Ray waits minutes
         ray.init(**(options if "address" in options else {"address": address}))
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -25,7 +25,7 @@ from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
 from shortlist.serve.cut import cut_lists, cutoff_with_coverage, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
-from shortlist.serve.events import new_items, parse_events
+from shortlist.serve.events import count_returns, new_items, parse_events
 from shortlist.serve.gate import Gate, answer_error, disconnected, needs
 from shortlist.serve.lists import check_count
 from shortlist.serve.schemas import RequestError, check_id, invalid_body
@@ -116,7 +116,12 @@ async def events(body: schemas.EventsInput, service: Shared) -> Any:
         reason = rejected[0]["reason"]
         rule, hint = f"no event was stored: {reason}", "correct the events and send them again"
         raise RequestError(422, "all_rejected", rule, hint, rejected)
-    counts = {"accepted": new, "duplicates": len(rows) - new}
+    counts: dict[str, Any] = {"accepted": new, "duplicates": len(rows) - new, "returns": None}
+    returns = {row["event_id"]: row["user_id"] for row in rows if (row["weight"] or 0.0) < 0}
+    if returns and served.form.subtracts:
+        users = sorted(set(returns.values()))
+        stored = await asyncio.to_thread(service.store.later_events, users, served.last_event)
+        counts["returns"] = await asyncio.to_thread(count_returns, returns, stored, served.model, served.form)
     return counts | {"rejected": rejected, "new_items": new_items(rows, served.model)}
 
 

@@ -22,7 +22,7 @@ from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Events
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
 from shortlist.serve.clock import now, write_log
@@ -303,8 +303,7 @@ def rename_users(model: Recommender, user_ids: Iterable[str], *, drop_rows: bool
             else f"erased-{secrets.token_hex(16)}"
         )
     users = IdMap(pl.Series(values, dtype=history.users.values.dtype))
-    base = replace(history.base, users=IdMap(users.values.head(history.base.n_users)))
-    history = replace(history, base=base, users=users)
+    history = history.rename_users(users, ids)
     if drop_rows:
         merged = history.merged
         history = History.of(merged.where(~np.isin(merged.user, places)))
@@ -317,7 +316,7 @@ class RefitData(NamedTuple):
     """What a refit starts from."""
 
     model: Recommender  # in service, without the users who were erased
-    events: Interactions | None  # that its file does not contain
+    events: Events | None  # that its file does not contain
     last_event: int
     last_forgotten: int
 
@@ -337,10 +336,7 @@ def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     erased = store.forgotten_after(0 if active is None else active.forgotten_until)
     gone = erased[-1].number if erased else 0 if active is None else active.forgotten_until
     model = rename_users(model, [user.user_id for user in erased], drop_rows=True)
-    joined = batches[0] if batches else None
-    for events in batches[1:]:
-        joined = events if joined is None else joined.concat(events)
-    return RefitData(model, joined, last, gone)
+    return RefitData(model, Events.join(batches), last, gone)
 
 
 def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> list[Path]:

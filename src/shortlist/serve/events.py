@@ -1,18 +1,19 @@
 """Events: checked one by one, so that a wrong one does not stop the others, and added to the model."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
 from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Events, Interactions, keeps_negative, subtract_from
 from shortlist.errors import DataError, ShortlistError
 from shortlist.models.base import Recommender
 from shortlist.serve.clock import now
@@ -62,11 +63,11 @@ def _parse_event(event: EventBody, model: Recommender, form: "EventForm", receiv
             raise DataError(f"{name} must have printable characters only; change it.")
     if event.weight is not None and event.weight < form.min_weight:
         raise DataError(
-            "weight must be at least 0, because the data of this model has no negative weights; leave it out "
-            'or fit the model with negative_weights="keep".'
+            "weight must be at least 0, because the weights of this model's data are ratings and no "
+            "quantities; send what users like."
         )
     return {
-        "event_id": event.event_id or _content_id(user, item, micros),
+        "event_id": event.event_id or _content_id(user, item, micros, event.weight),
         "user_id": user,
         "item_id": item,
         "time": micros,
@@ -92,10 +93,11 @@ def _parse_time(text: str, received: float) -> int:
     return micros
 
 
-def _content_id(user: str, item: str, micros: int) -> str:
-    """The same event sent twice has the same id."""
+def _content_id(user: str, item: str, micros: int, weight: float | None) -> str:
+    """The same event sent twice has the same id; a purchase and its return at one time have two."""
     text = f"{len(user)}:{user}{len(item)}:{item}{micros}"
-    return "content-" + hashlib.sha256(text.encode()).hexdigest()[:32]
+    kind = "return" if weight is not None and weight < 0 else "content"
+    return f"{kind}-" + hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _reason(error: ValidationError | DataError) -> str:
@@ -117,16 +119,18 @@ class EventForm(NamedTuple):
     has_times: bool
     by_day: bool  # whether the history knows only the day of an event
     has_weights: bool
-    min_weight: float  # below 0 if the data has returns
+    min_weight: float  # 0 if the weights are ratings, so that a negative one is no return
+    subtracts: bool  # whether returns are subtracted from purchases; otherwise they are rows
 
     @classmethod
     def of(cls, history: Interactions) -> "EventForm":
         """The form of the events in a history."""
         by_day = history.time is not None and not (history.time % DAY).any()
         has_times, has_weights = history.time is not None, history.weight is not None
-        has_returns = history.weight is not None and bool((history.weight < 0).any())
-        min_weight = -MAX_WEIGHT if has_returns else 0.0
-        return cls(history.users, history.items, has_times, by_day, has_weights, min_weight)
+        has_negative = keeps_negative(history)
+        has_ratings = history.source is not None and history.source.has_ratings
+        min_weight = 0.0 if has_ratings and not has_negative else -MAX_WEIGHT
+        return cls(history.users, history.items, has_times, by_day, has_weights, min_weight, not has_negative)
 
 
 class EventRow(Protocol):
@@ -151,7 +155,7 @@ class TrialRow(NamedTuple):
     weight: float | None = None
 
 
-def build_events(rows: Sequence[EventRow], form: EventForm) -> tuple[Interactions | None, int]:
+def build_events(rows: Sequence[EventRow], form: EventForm) -> tuple[Events | None, int]:
     """Events of the store in the form that the model knows, and how many of them cannot be used.
 
     Whatever is in the store, the other events are not lost: ids of another type, weights beyond the limits
@@ -168,23 +172,59 @@ def build_events(rows: Sequence[EventRow], form: EventForm) -> tuple[Interaction
         times = np.array([row.time for row in usable], np.int64)
         times = times - times % DAY if form.by_day else times
         frame = frame.with_columns(pl.Series("timestamp", times).cast(pl.Datetime("us")))
-    if form.has_weights:
-        weights = [1.0 if row.weight is None else row.weight for row in usable]
+    weights = [1.0 if row.weight is None else row.weight for row in usable]
+    if form.has_weights or any(weight < 0 for weight in weights):
         frame = frame.with_columns(pl.Series("weight", weights, dtype=pl.Float64))
     frame = frame.drop_nulls(["user_id", "item_id"])
+    n_skipped = len(rows) - frame.height
     if not frame.height:
-        return None, len(rows)
-    keep: Literal["keep", "drop"] = "keep" if form.min_weight < 0 else "drop"
-    return Interactions.from_frame(frame, negative_weights=keep), len(rows) - frame.height
+        return None, n_skipped
+    if not form.subtracts:
+        return Events(Interactions.from_frame(frame, negative_weights="keep")), n_skipped
+    events = Events.of(frame)
+    if not form.has_weights:
+        events = events._replace(purchases=replace(events.purchases, weight=None))
+    return events, n_skipped
 
 
 def _is_usable(row: EventRow, form: EventForm) -> bool:
     """Whether time and weight are within the limits; NaN is not."""
-    weight = 1.0 if row.weight is None or not form.has_weights else row.weight
+    weight = 1.0 if row.weight is None else row.weight
+    if weight >= 0 and not form.has_weights:
+        weight = 1.0
     return EARLIEST <= row.time <= LATEST and form.min_weight <= weight <= MAX_WEIGHT
 
 
-def with_events(model: Recommender, events: Interactions) -> Recommender:
+def count_returns(
+    event_ids: Collection[str], stored: Sequence[Any], model: Recommender, form: EventForm
+) -> dict[str, int]:
+    """How many of the returns with these ids have an earlier purchase, and how many have none.
+
+    `stored` are all events of their users that the model does not know yet.
+    """
+    history = model._fitted_state().history
+    gross = history if history.gross is None else history.gross
+    is_counted = [row.event_id in event_ids and (row.weight or 0.0) < 0 for row in stored]
+    counted, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if is_in], form)
+    others, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if not is_in], form)
+    if counted is None:
+        return {"subtracted": 0, "without_purchase": 0}
+    users = gross.users.lookup(counted.returns["user_id"].unique())
+    purchases = [gross.rows_of(users[users >= 0].astype(np.int32))]
+    returns = [counted.returns, history.returns]
+    if others is not None:
+        purchases.append(others.purchases)
+        returns.append(others.returns)
+    frames = [rows.to_frame() for rows in purchases if rows.n_rows]
+    n, matched = counted.returns.height, 0
+    if frames:
+        data = Interactions.from_frame(pl.concat(frames, how="vertical_relaxed"))
+        both = pl.concat([frame for frame in returns if frame.height], how="vertical_relaxed")
+        matched = int(subtract_from(data, both)[1][:n].sum())
+    return {"subtracted": matched, "without_purchase": n - matched}
+
+
+def with_events(model: Recommender, events: Events) -> Recommender:
     """A model that knows the events too, ready for requests; the given one stays as it is.
 
     Some models compute a part of their state with the first list after an event. That list is computed

@@ -146,6 +146,9 @@ class Feedback:
     def _join(self, rows: Sequence[Any]) -> tuple[list[Outcome], list[str]]:
         """The last list of each user before a basket, if it has not been used yet; ids of used lists."""
         baskets: dict[tuple[str, int], list[Any]] = defaultdict(list)
+        rows = [row for row in rows if row.weight is None or row.weight >= 0]  # a return is no success
+        if not rows:
+            return [], []
         for row in rows:
             baskets[row.user_id, row.time].append(row)
         users = sorted({user for user, _ in baskets})
@@ -195,15 +198,17 @@ def _outcome(row: Any, basket: Iterable[str]) -> Outcome:
 
 
 def _parse_state(text: str | None, served: ServedModel) -> dict[str, Any]:
-    """The stored state; monitors start again with another model or another promise."""
+    """The stored state; monitors start again with another model or another guarantee."""
     state: dict[str, Any] = json.loads(text) if text else {"seq": 0}
     cutoff = served.model.cutoff_
-    promise = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
-    subject = [served.name, promise]
+    guarantee = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
+    subject = [served.name, guarantee]
+    if "promise" in state.get("monitors", ()):  # its name in release 0.2
+        state["monitors"]["guarantee"] = state["monitors"].pop("promise")
     if state.get("subject") != subject:
         monitors = {"calibration": GuaranteeMonitor(guarantee="calibration", tolerance=0.02)}
         if isinstance(cutoff, Guarantee):
-            monitors["promise"] = GuaranteeMonitor.of(cutoff)
+            monitors["guarantee"] = GuaranteeMonitor.of(cutoff)
         state |= {"subject": subject, "monitors": {k: monitor.to_dict() for k, monitor in monitors.items()}}
     return state
 

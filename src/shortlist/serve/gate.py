@@ -427,5 +427,5 @@ def _late_body() -> RequestError:
 
 
 def disconnected() -> RequestError:
-    """The error of a request whose caller hung up."""
-    return RequestError(400, "disconnected", "the body of the request is incomplete", "send it again")
+    """The error of a request whose caller hung up before its end."""
+    return RequestError(LATE_BODY, "disconnected", "the body of the request is incomplete", "send it again")

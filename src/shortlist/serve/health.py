@@ -58,6 +58,11 @@ def _too_few(name: str, counted: str, found: str) -> Check:
     return Check(name, UNKNOWN, f"too few {counted}", f"{found} A status needs {MIN_COUNT}.", "")
 
 
+def _grade(value: float, ok: float, bad: float) -> str:
+    """The state of a figure that should be small."""
+    return OK if value < ok else WARNING if value < bad else BAD
+
+
 def _counted(n: int, word: str) -> str:
     return f"{n:,} {word}{'' if n == 1 else 's'}"
 
@@ -107,7 +112,7 @@ def _check_errors(total: Counter[str]) -> Check:
     share = total["status:5xx"] / n
     return Check(
         name,
-        OK if share < 0.001 else WARNING if share < 0.01 else BAD,
+        _grade(share, 0.001, 0.01),
         f"{share:.2%}",
         found,
         "Look for the request ids with level error in the log.",
@@ -136,7 +141,7 @@ def _check_empty(lengths: Counter[int], expected: list[int]) -> Check:
     difference = abs(share - usual)
     return Check(
         "Empty lists",
-        OK if difference < 0.1 else WARNING if difference < 0.25 else BAD,
+        _grade(difference, 0.1, 0.25),
         f"{share:.0%}",
         f"{share:.0%} of the lists are empty; with the model as loaded it was {usual:.0%}.",
         "If users are unknown, send their events. If the users changed, fit the model again.",
@@ -154,7 +159,7 @@ def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
     mean = sum(length * count for length, count in lengths.items()) / n
     return Check(
         "List lengths",
-        OK if distance < 0.15 else WARNING if distance < 0.3 else BAD,
+        _grade(distance, 0.15, 0.3),
         f"{mean:.1f} items",
         f"The distribution of lengths differs by {distance:.0%} from the one of the model as loaded.",
         "Compare the two histograms. A large difference means other users or other candidates than before.",
@@ -171,7 +176,7 @@ def _check_unknown(total: Counter[str]) -> Check:
     share = total["unknown"] / n
     return Check(
         name,
-        OK if share < 0.05 else WARNING if share < 0.3 else BAD,
+        _grade(share, 0.05, 0.3),
         f"{share:.0%}",
         found,
         "Check the ids that are sent, send events of new users, or pass their history in the request.",
@@ -217,21 +222,21 @@ def _check_surroundings(token_problem: str | None, events_behind: int) -> list[C
 def check_monitor(name: str, monitor: GuaranteeMonitor) -> Check:
     """The verdict of a monitor on the outcomes of the lists."""
     action = {
-        "promise": "Check what changed since then. Refit the model, and fit the guarantee again.",
+        "guarantee": "Check what changed since then. Refit the model, and fit the guarantee again.",
         "calibration": "The probabilities no longer fit. Refit the model, which fits its cutoff again.",
     }[name]
     title = name.capitalize()
     if monitor.mean is None:
         return Check(title, UNKNOWN, "no outcomes", "No events after a list have arrived yet.", "")
-    value = f"{monitor.mean:.1%} observed" if name == "promise" else f"{monitor.mean:+.1%} off"
+    value = f"{monitor.mean:.1%} observed" if name == "guarantee" else f"{monitor.mean:+.1%} off"
     return Check(title, BAD if monitor.status == "alarm" else OK, value, _verdict(monitor), action)
 
 
 def _verdict(monitor: GuaranteeMonitor) -> str:
     """What a monitor says, for people who do not know it."""
     broken = {
-        "precision": f"precision is below the promised {monitor.level or 0:.1%}",
-        "empty": f"more than the promised {monitor.level or 0:.1%} of the lists are empty",
+        "precision": f"precision is below the guaranteed {monitor.level or 0:.1%}",
+        "empty": f"more than the guaranteed {monitor.level or 0:.1%} of the lists are empty",
         "calibration": f"predicted and observed precision differ by more than {monitor.tolerance:.1%}",
     }[monitor.guarantee]
     if monitor.status == "alarm":
@@ -246,7 +251,7 @@ def _check_age(served: ServedModel, now: float) -> Check:
     days = (now - last) / DAY_SECONDS
     return Check(
         "Age of the data",
-        OK if days < 2 else WARNING if days < 14 else BAD,
+        _grade(days, 2, 14),
         f"{days:,.1f} days",
         f"The last event that the model knows is {days:,.1f} days old.",
         "Send events to POST /v1/events, and refit the model with `shortlist refit` or --refit.",
@@ -328,7 +333,7 @@ def describe_status(
         ],
         "monitors": {
             name: {
-                "promise": monitor.guarantee,
+                "guarantee": monitor.guarantee,
                 "level": monitor.level,
                 "points": monitor.trace.select("at", "n", "mean").to_dicts(),
             }

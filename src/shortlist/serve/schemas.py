@@ -157,8 +157,9 @@ class EventBody(Body):
     )
     weight: Annotated[StrictFloat, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)] | None = Field(
         None,
-        description="Such as a quantity, at most a million; negative for a return, if the data of the model "
-        "has negative weights.",
+        description="Such as a quantity, at most a million; negative for a return, which is subtracted from "
+        "the latest earlier purchases of the user and item. Without weights in the data of the model, a "
+        "return takes one purchase away.",
     )
     list_id: Annotated[StrictStr, Field(max_length=64)] | None = None
 
@@ -197,12 +198,22 @@ class Rejection(Answer):
     reason: str
 
 
+class ReturnCounts(Answer):
+    """What the returns of a request did."""
+
+    subtracted: int = Field(description="Returns with an earlier purchase of the user and item.")
+    without_purchase: int = Field(description="Returns without one; they wait for a purchase that is late.")
+
+
 class EventsAnswer(Answer):
     """What happened to each event; stored events are durable."""
 
     accepted: int
     duplicates: int
     rejected: list[Rejection]
+    returns: ReturnCounts | None = Field(
+        description="Null without returns, or if the model keeps negative weights as rows."
+    )
     new_items: list[str] = Field(
         description="Items that the model does not know, at most ten; check the ids."
     )

@@ -51,6 +51,7 @@ lists = sa.Table(
     sa.Column("arm", sa.Text),  # "experiment/arm"; null outside of experiments
     sa.Column("n_before", sa.BigInteger),  # events of the user that the model knew, in experiments only
 )
+IS_PURCHASE = sa.or_(events.c.weight.is_(None), events.c.weight >= 0)  # and no return
 sa.Index("lists_made", lists.c.made)
 sa.Index("lists_user", lists.c.user_id, lists.c.made)
 sa.Index("events_user", events.c.user_id, events.c.time)
@@ -288,13 +289,24 @@ class EventStore:
         with self._read() as connection:
             return list(connection.execute(query))
 
+    def later_events(self, user_ids: Sequence[str], seq: int) -> list[Any]:
+        """Events of these users with larger numbers, in order."""
+        rows: list[Any] = []
+        with self._read() as connection:
+            for some in _slices(user_ids):
+                query = sa.select(events).where(events.c.user_id.in_(some), events.c.seq > seq)
+                rows += connection.execute(query).all()
+        return sorted(rows, key=lambda row: int(row.seq))
+
     def events_of(self, user_ids: Sequence[str], start: float, end: float) -> dict[str, list[Any]]:
-        """Events of these users received after `start` and not after `end`, by user."""
+        """Purchases of these users received after `start` and not after `end`, by user."""
         by_user: dict[str, list[Any]] = {}
         with self._read() as connection:
             for some in _slices(user_ids):
                 received = events.c.received
-                query = sa.select(events).where(events.c.user_id.in_(some), received > start, received <= end)
+                query = sa.select(events).where(
+                    events.c.user_id.in_(some), received > start, received <= end, IS_PURCHASE
+                )
                 for row in connection.execute(query):
                     by_user.setdefault(row.user_id, []).append(row)
         return by_user
@@ -501,11 +513,18 @@ class EventStore:
         return self._of_users(lists, lists.c.made, lists.c.list_id, user_ids, start, end)
 
     def events_of_users(self, user_ids: Sequence[str], start: float, end: float) -> list[Any]:
-        """Events of these users that were received from start to end, in the order of arrival."""
-        return self._of_users(events, events.c.received, events.c.seq, user_ids, start, end)
+        """Purchases of these users that were received from start to end, in the order of arrival."""
+        return self._of_users(events, events.c.received, events.c.seq, user_ids, start, end, IS_PURCHASE)
 
     def _of_users(
-        self, table: sa.Table, time: Any, tie: Any, user_ids: Sequence[str], start: float, end: float
+        self,
+        table: sa.Table,
+        time: Any,
+        tie: Any,
+        user_ids: Sequence[str],
+        start: float,
+        end: float,
+        *conditions: Any,
     ) -> list[Any]:
         with self._read() as connection:
             return [
@@ -513,7 +532,7 @@ class EventStore:
                 for some in _slices(user_ids)
                 for row in connection.execute(
                     sa.select(table)
-                    .where(table.c.user_id.in_(some), time >= start, time < end)
+                    .where(table.c.user_id.in_(some), time >= start, time < end, *conditions)
                     .order_by(time, tie)
                 )
             ]

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from shortlist.data.history import History
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Events, Interactions
 from shortlist.kernels.replay import DAY, DECAYS, N_LATEST, N_LINKED, Rules, Snapshots
 from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
@@ -367,7 +367,7 @@ def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
 def test_replay_without_times_observes():
     rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
     history = History.of(Interactions.from_tuples([(0, 0), (0, 1), (1, 0)]))
-    longer, new = history.append(Interactions.from_tuples([(1, 1)]))
+    longer, new = history.append(Events(Interactions.from_tuples([(1, 1)])))
     replay = EventReplay(history, rules)
     assert replay.layout.sales.time.size
     assert replay.observe(longer, rules, new).history.n_rows == 4

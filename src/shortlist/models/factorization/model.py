@@ -494,9 +494,12 @@ class FactorModel(WeightParams, ContentRecommender):
         trend = self.trend_of(history)
         return replace(state, history=History.of(history), parameters=parameters, trend=trend)
 
-    def _observe(self, state: FactorState, history: History, new: NewRows) -> FactorState:
+    def _observe(self, state: FactorState, history: History, new: NewRows | None) -> FactorState:
         """Vectors and boundaries stay; those of new users are computed with every request."""
-        trend = None if state.trend is None else state.trend.observe(new.item, new.time)
+        if new is None:
+            trend = self.trend_of(history.merged)
+        else:
+            trend = None if state.trend is None else state.trend.observe(new.item, new.time)
         return replace(state, history=history, trend=trend)
 
     def _train(

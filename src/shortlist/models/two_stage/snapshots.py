@@ -445,10 +445,13 @@ class EventReplay:
     def __setstate__(self, state: dict[str, Any]) -> None:
         EventReplay.__init__(self, **state)
 
-    def observe(self, history: History, rules: Rules, new: NewRows) -> "EventReplay":
-        """The replay of a history with new rows."""
-        transform, is_changed = self.transform, self.transform.is_used and new.reweighted.size > 0
-        if not new.time.size or is_changed:  # without times, new baskets come between the known ones
+    def observe(self, history: History, rules: Rules, new: NewRows | None) -> "EventReplay":
+        """The replay of a history with new rows (None: rows were also removed)."""
+        transform = self.transform
+        is_changed = new is None or (transform.is_used and new.reweighted.size > 0)
+        if (
+            new is None or not new.time.size or is_changed
+        ):  # without times, new baskets come between the known ones
             return EventReplay(history, rules, transform=transform)
         with self._lock:
             last, until = self, int(new.time.min())

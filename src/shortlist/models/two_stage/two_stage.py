@@ -412,7 +412,7 @@ class TwoStage(WeightParams, ContentRecommender):
         rules, longer = state.replay.rules._replace(has_repeats=history.has_repeats), History.of(history)
         return self._with_replay(state, EventReplay(longer, rules, transform=self.weight_transform))
 
-    def _observe(self, state: TwoStageState, history: History, new: NewRows) -> TwoStageState:
+    def _observe(self, state: TwoStageState, history: History, new: NewRows | None) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
         return self._with_replay(state, state.replay.observe(history, rules, new))
 

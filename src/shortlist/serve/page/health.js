@@ -130,10 +130,10 @@ const outcomes = (points) => points.map((one) => ({ x: Date.parse(`${one.at.repl
 
 // What came of the lists, {level, points: [{at, n, mean}]} for each monitor.
 const MONITORS = {
-  promise: ({ promise, level, points }) => {
-    const name = promise === "empty" ? "share of empty lists" : "precision";
-    const text = `${promise === "empty" ? "Promised at most" : "Promised at least"} ${percent(level, 1)} (dashes). Observed: ${percent(mean(points), 1)} on average.`;
-    return { [`Promised and observed ${name}`]: [text, (width) => lines(width, `Observed ${name} by time. ${text}`, "time", outcomes(points), { yText: (value) => percent(value), xText: day, level, height: 200 })] };
+  guarantee: ({ guarantee, level, points }) => {
+    const name = guarantee === "empty" ? "share of empty lists" : "precision";
+    const text = `${guarantee === "empty" ? "Guaranteed at most" : "Guaranteed at least"} ${percent(level, 1)} (dashes). Observed: ${percent(mean(points), 1)} on average.`;
+    return { [`Guaranteed and observed ${name}`]: [text, (width) => lines(width, `Observed ${name} by time. ${text}`, "time", outcomes(points), { yText: (value) => percent(value), xText: day, level, height: 200 })] };
   },
   calibration: ({ points }) => ({
     "Predicted and observed": [`The share of shown items that users chose, minus what was predicted: ${signed(mean(points))} on average. It should stay near 0 (dashes).`,

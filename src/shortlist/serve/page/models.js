@@ -7,7 +7,7 @@ const CUTOFFS = {
   ExpectedNDCG: "Each list ends where one more item would lower its expected NDCG, which counts hits near the top more.",
   ExpectedValue: "Each list ends where one more item would cost more than it is expected to bring.",
   Threshold: "Each list ends where the next item scores below a threshold.",
-  Guarantee: "Each list ends where the promised precision would be broken.",
+  Guarantee: "Each list ends where the guaranteed precision would be broken.",
   FixedN: "All lists have the same length.",
   boundary: "Each list ends where items score below the boundary that the model learned for the user.",
 };

@@ -1,12 +1,11 @@
 """Do dynamic lists beat the best fixed length? Five seeds, one use of the test set.
 
-    python benchmarks/win.py                      # the two datasets it was developed on, five seeds
-    python benchmarks/win.py --data complete-journey  # one that nothing was tuned on
-    python benchmarks/win.py --data ml-100k       # one of them
-    python benchmarks/win.py --seeds 1 --no-ablation
-    python benchmarks/win.py --earlier            # 15,000 earlier lists per dataset, to detect small gains
-    python benchmarks/win.py --rivals             # published methods by name, five datasets, one seed
-    python benchmarks/win.py --data ta-feng --time  # running time from rows to lists; needs idle cores
+    python benchmarks/dynamic_lists.py  # the two datasets it was developed on, five seeds
+    python benchmarks/dynamic_lists.py --data complete-journey
+    python benchmarks/dynamic_lists.py --data ml-100k  # one of them
+    python benchmarks/dynamic_lists.py --seeds 1 --no-ablation
+    python benchmarks/dynamic_lists.py --earlier  # 15,000 earlier lists per dataset
+    python benchmarks/dynamic_lists.py --data ta-feng --time  # from rows to lists; needs idle cores
 
 The ranker is trained on `train`, every cutoff (also the fixed N) is chosen on `valid`, the ranker is trained
 again on `train_valid`, and the lists are evaluated on `test`. A list is computed for the time of the true
@@ -21,7 +20,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-import rivals
 from earlier_snapshots import N_CANDIDATES, EarlierSnapshots
 from machine import RESULTS, describe, save_results
 
@@ -41,6 +39,7 @@ from shortlist.evaluation import (
 )
 from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
+DATASETS = ("ta-feng", "ml-100k", "complete-journey")
 COVERAGE = 0.7
 CUTOFFS = {  # name: (cutoff, whether it uses the basket size that the ranker predicts)
     "fixed N": (FixedN(n_candidates=N_CANDIDATES), False),
@@ -344,17 +343,13 @@ def write(name: str, dataset: str, found: dict[str, object]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", choices=(*rivals.DATASETS, "sample"), action="append")
+    parser.add_argument("--data", choices=(*DATASETS, "sample"), action="append")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--no-ablation", action="store_true")
     parser.add_argument("--earlier", action="store_true", help="evaluate only lists of earlier snapshots")
-    parser.add_argument("--rivals", action="store_true", help="compare only with published methods")
     parser.add_argument("--time", action="store_true", help="measure only the total running time")
-    parser.add_argument("--name", default="win")
+    parser.add_argument("--name", default="dynamic_lists")
     given = parser.parse_args()
-    if given.rivals:
-        rivals.compare(given.data or list(rivals.DATASETS))
-        raise SystemExit
     for dataset in given.data or ("ml-100k", "ta-feng"):
         if given.time:
             write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})

@@ -1,0 +1,828 @@
+"""Lists on Spark: cut candidates, recommend to users, spend a total; DataFrames in and out, through Arrow.
+
+Every user's rows reach one task, in blocks of whole users. The model or the cutoff travels as the bytes of
+its file, in one broadcast, and each Python worker loads it once. This module imports nothing that computes,
+because workers set their environment before they import the rest.
+"""
+
+import os
+import socket
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shortlist.errors import ConfigError, DataError
+from shortlist.scale.environment import check_address, check_code, code_stamp, worker_environment
+
+if TYPE_CHECKING:
+    import polars as pl
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from shortlist.cutoff.base import Cutoff
+    from shortlist.data.ids import IdMap
+    from shortlist.data.lists import RankedLists
+    from shortlist.models.base import Recommender
+    from shortlist.recommend.request import CutoffChoice, Exploration, Fallback
+
+__all__ = ["SparkAllocation", "allocate", "cut", "recommend"]
+
+BLOCK_ROWS = 1 << 17  # rows of whole users that a task holds at once
+LIST_COLUMNS = ("rank", "score", "probability", "propensity", "boundary")
+Batches = Iterator["pa.RecordBatch"]
+
+
+class SparkAllocation(NamedTuple):
+    """The items that users are shown; made by `allocate`.
+
+    Parameters
+    ----------
+    lists
+        DataFrame with the list of every user, possibly empty, in the columns of `RankedLists.to_frame`.
+    price
+        Value of one more item in the total; 0 if the total does not bind.
+    n_items
+        Number of shown items.
+    """
+
+    lists: "DataFrame"
+    price: float
+    n_items: int
+
+
+# ---------------------------------------------------------------------- public functions
+def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) -> "DataFrame":
+    """Cut every list of candidates at its length.
+
+    Parameters
+    ----------
+    df
+        Spark DataFrame of candidates with user, item and score or rank, named as `sl.cut` accepts them.
+    cutoff
+        A fitted cutoff, or the path of a saved one.
+    history
+        Interactions known when the candidates were ranked, if the cutoff needs them: anything that
+        `Interactions.of` takes. They must fit in the memory of a worker.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The lists that `cutoff.apply` makes on one machine, in the columns of `RankedLists.to_frame`. An empty
+        list is one row of rank 0 without an item. Rows have no order: sort by user_id and rank. Computed when
+        it is used.
+
+    Raises
+    ------
+    ConfigError
+        If pyspark is not installed, or the cutoff is not a cutoff.
+    DataError
+        If a column is missing. Errors in the data are raised by Spark when the lists are computed.
+
+    Examples
+    --------
+    >>> # lists = sl.spark.cut(spark.read.parquet("candidates"), "cut.shortlist")
+    >>> # lists.write.parquet("lists")
+    """
+    from shortlist.cutoff.base import Cutoff, check_cutoff
+
+    _check_frame(df)
+    if isinstance(cutoff, str | Path):
+        cutoff = Cutoff.load(cutoff)
+    check_cutoff(cutoff, "a fitted cutoff or the path of one", "().fit(lists, truth)")
+    files = {"cutoff": _file_bytes(cutoff.save)} | _pack_history(history)
+    columns = _find_columns(df)
+    if "rank" not in columns and "score" not in columns:
+        raise DataError(
+            f"candidates on Spark must have a score or a rank, because their rows have no order, got "
+            f"{', '.join(map(repr, df.columns[:12]))}; add one of them."
+        )
+    source = _sort_by_user(df, columns)
+    schema = _list_schema(source.schema["user_id"].dataType, source.schema["item_id"].dataType, columns)
+    return source.mapInArrow(Task.of(_cut_block, df.sparkSession, schema, files), schema)
+
+
+def recommend(
+    df: "DataFrame | None",
+    model: "Recommender | str | Path",
+    *,
+    N: int | None = None,
+    cutoff: "CutoffChoice" = "auto",
+    candidates: Any = None,
+    exclude: Any = None,
+    history: Any = None,
+    filter_seen: bool | None = None,
+    min_items: int = 0,
+    max_items: int | None = None,
+    max_per_group: Mapping[str, int] | None = None,
+    at: Any = None,
+    fallback: "Fallback | None" = None,
+    explore: "float | Exploration" = 0.0,
+) -> "DataFrame":
+    """Recommend a list to each distinct user of a DataFrame.
+
+    Parameters
+    ----------
+    df
+        Spark DataFrame with a column of users; None: all users of the model, or of `history`.
+    model
+        A fitted model of any class, or the path of a saved one.
+    N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback, explore
+        As in `recommend` of a model. `at` is one time for all users. `candidates` and `exclude` are the same
+        for all, or a dictionary from user id to item ids.
+    history
+        As in `recommend` of a model, or a Spark DataFrame of interactions: then the histories stay on Spark,
+        and the model may have learned from other users.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The lists of one machine, in the columns of `RankedLists.to_frame`, in no order. Computed when it is
+        used.
+
+    Raises
+    ------
+    ConfigError
+        If pyspark is not installed, an argument is invalid, or nothing decides the length.
+    DataError
+        If the column of users is missing.
+
+    Examples
+    --------
+    >>> # users = spark.read.parquet("customers").select("user_id")
+    >>> # lists = sl.spark.recommend(users, "shop.shortlist", max_items=20)
+    """
+    from shortlist.recommend.request import RequestOptions
+
+    options = {name: value for name, value in locals().items() if name in vars(RequestOptions())}
+    if df is not None:
+        _check_frame(df)
+    fitted, content = _read_model(model)
+    sessions = options.pop("history")
+    on_spark = is_spark_frame(sessions)
+    files = {"model": content}
+    if not isinstance(cutoff, str) and hasattr(cutoff, "save"):
+        files["cutoff"] = _file_bytes(cutoff.save)
+        options["cutoff"] = None  # loaded from its file
+    if sessions is not None and not on_spark and not isinstance(sessions, Mapping):
+        files |= _pack_history(sessions)
+        sessions = None
+    fitted.plan([] if sessions is None or on_spark else None, RequestOptions(**options | {"cutoff": cutoff}))
+    item = _id_type(fitted.items_)
+    extra = ("propensity",) if explore else ()
+    if on_spark:
+        _check_frame(sessions)
+        columns = _history_columns(sessions)
+        source = _sort_by_user(_rows_of_users(sessions, columns["user_id"], df), columns)
+        schema = _list_schema(source.schema["user_id"].dataType, item, extra)
+        task = Task.of(_recommend_sessions, source.sparkSession, schema, files, options)
+        return source.mapInArrow(task, schema)
+    options["history"] = sessions
+    if df is None:
+        users = fitted.users_ if history is None else _session_users(history)
+        source = _session().range(len(users)).withColumnRenamed("id", "number")
+        schema = _list_schema(_id_type(users), item, extra)
+    else:
+        name = _need_column(df, "user_id")
+        source = df.select(df[name].alias("user_id")).distinct()
+        schema = _list_schema(source.schema["user_id"].dataType, item, extra)
+    task = Task.of(_recommend_block, source.sparkSession, schema, files, options)
+    return source.mapInArrow(replace(task, by_user=False), schema)
+
+
+def allocate(
+    df: "DataFrame",
+    *,
+    budget: int | None = None,
+    max_items: int | None = None,
+    max_per_group: Mapping[str, int] | None = None,
+    gain: float | str | Mapping[Any, float] = 1.0,
+    cost: float = 0.0,
+    items: Any = None,
+) -> SparkAllocation:
+    """Choose items for all users at once so that the expected value is highest within a total: exact.
+
+    The lists are those of `sl.allocate` on one machine. The price of the total is found from histograms of
+    the partitions. Limits of single items and of contacts need `sl.allocate`.
+
+    Parameters
+    ----------
+    df
+        Spark DataFrame of candidates with user, item and probability. It is read twice, and must hold the
+        same rows both times: persist it, or write it to files, if it is expensive to compute.
+    budget, max_items, max_per_group, gain, cost, items
+        As in `sl.allocate`. `items` and the distinct items of the candidates must fit on the driver.
+
+    Returns
+    -------
+    SparkAllocation
+        The lists as a DataFrame, the price of one more item, and the number of shown items.
+
+    Raises
+    ------
+    ConfigError
+        If pyspark is not installed, or a limit, gain or cost is invalid.
+    DataError
+        If a column is missing, or an item has no gain.
+
+    Examples
+    --------
+    >>> # offers = sl.spark.allocate(spark.read.parquet("candidates"), budget=1_000_000)
+    >>> # offers.lists.write.parquet("offers")
+    """
+    from shortlist.cutoff.allocation import check_limits
+
+    _check_frame(df)
+    columns = _find_columns(df)
+    if "probability" not in columns:
+        raise DataError(
+            f"candidates need a column 'probability', got {', '.join(map(repr, df.columns[:12]))}; calibrate "
+            "scores first, with sl.cutoff.Calibration."
+        )
+    check_limits(budget, None, max_items, 0.0, cost)
+    plan = _plan_allocation(df, columns["item_id"], max_items, max_per_group, gain, cost, items)
+    source = _sort_by_user(df, columns)
+    user, item = source.schema["user_id"].dataType, source.schema["item_id"].dataType
+    task = Task.of(_offer_block, df.sparkSession, _schema(user_id=user, value="double"), {"plan": plan})
+    offers = source.mapInArrow(task, task.schema).persist()
+    try:
+        price, n_items, limit = _find_price(offers, budget)
+    finally:
+        offers.unpersist()
+    schema = _list_schema(user, item, columns)
+    task = replace(task, run=_allocate_block, schema=schema, options={"limit": limit})
+    return SparkAllocation(source.mapInArrow(task, schema), price, n_items)
+
+
+# ---------------------------------------------------------------------- driver
+def is_spark_frame(value: Any) -> bool:
+    """Whether the value is a Spark DataFrame, without importing pyspark."""
+    return type(value).__module__.startswith("pyspark.sql") and hasattr(value, "mapInArrow")
+
+
+def _check_frame(df: Any) -> None:
+    """Raise ConfigError unless this is a DataFrame of a session in this process."""
+    if not is_spark_frame(df):
+        raise ConfigError(f"df must be a Spark DataFrame, got a {type(df).__name__}; use spark.read.parquet.")
+    if not hasattr(df, "_jdf"):
+        raise ConfigError(
+            "df must belong to a SparkSession of this process, got one of Spark Connect, which has no "
+            "broadcasts; use SparkSession.builder.master(…)."
+        )
+
+
+def open_session(master: str) -> "SparkSession":
+    """The running session, or a new one at this address; a wrong address is an error within seconds."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise ConfigError("Spark needs pyspark; run pip install pyspark") from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    try:
+        if master.startswith("spark://"):
+            for address in master.removeprefix("spark://").split(","):
+                host, _, port = address.rpartition(":")
+                check_address(host, int(port))
+        builder: Any = SparkSession.builder
+        builder = builder.master(master).appName("shortlist").config("spark.ui.showConsoleProgress", "false")
+        if master.startswith("local"):
+            builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+        session: SparkSession = builder.getOrCreate()
+    except Exception as error:  # Java is missing, the address is wrong: classes of py4j and of Spark
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+        raise ConfigError(
+            f"Spark at {master!r:.80} cannot be used: {reason}; use local[2], or the address of a running "
+            "master, and check that Java 17 is installed.",
+            parameter="spark",
+        ) from None
+    return session
+
+
+def _session() -> "SparkSession":
+    """The active session."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise ConfigError("df=None needs an active SparkSession, got none; start one, or pass a DataFrame.")
+    return session
+
+
+def _file_bytes(save: Callable[[Path], Any]) -> bytes:
+    """The bytes that a method writes to a file."""
+    with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
+        path = Path(folder) / "file"
+        save(path)
+        return path.read_bytes()
+
+
+def _read_model(model: Any) -> "tuple[Recommender, bytes]":
+    """A fitted model and the bytes of its file."""
+    from shortlist.models.base import Recommender, load_model
+
+    if isinstance(model, str | Path):
+        if Path(model).is_dir():
+            raise ConfigError(
+                f"model must be one file on Spark, got the folder {str(model)!r:.80}; use "
+                "sl.recommend_to_folder with RayEngine for a model in shards."
+            )
+        return load_model(model), Path(model).read_bytes()
+    if not isinstance(model, Recommender):
+        raise ConfigError(
+            f"model must be a fitted model or the path of one, got a {type(model).__name__}; pass one."
+        )
+    return model, _file_bytes(model.save)
+
+
+def _pack_history(history: Any) -> dict[str, bytes]:
+    """The file of a history; none without one."""
+    if history is None:
+        return {}
+    from shortlist.core.serialization import Artifact, save_artifact
+    from shortlist.data.files import read_interactions
+    from shortlist.data.history import History, store_history
+    from shortlist.data.interactions import Interactions
+
+    data = read_interactions(history) if is_spark_frame(history) else Interactions.of(history)
+    rows = store_history(History.of(data))
+    about = Artifact("history", "Interactions", {}, rows.arrays, rows.series, rows.notes)
+    return {"history": _file_bytes(partial(save_artifact, artifact=about))}
+
+
+def _session_users(history: Any) -> "IdMap":
+    """The users of sessions."""
+    from shortlist.data.ids import IdMap
+    from shortlist.data.interactions import Interactions
+
+    return IdMap.of(list(history)) if isinstance(history, Mapping) else Interactions.of(history).users
+
+
+def _need_column(df: "DataFrame", role: str) -> str:
+    """The name of the column with users or items."""
+    from shortlist.data.lists import find_list_column
+
+    name = find_list_column(role, df.columns)
+    if name is None:
+        raise DataError(
+            f"{role} must be a column of the DataFrame, got {', '.join(map(repr, df.columns[:12]))}; "
+            "rename one."
+        )
+    return name
+
+
+def _find_columns(df: "DataFrame") -> dict[str, str]:
+    """Conventional name → column, of users, items and the numbers of candidates that are there."""
+    from shortlist.cutoff.allocation import PROBABILITY_NAMES
+    from shortlist.data.columns import plain_name
+    from shortlist.data.lists import LIST_ALIASES, find_list_column
+
+    columns = {role: _need_column(df, role) for role in ("user_id", "item_id")}
+    for name in LIST_COLUMNS:
+        if name in LIST_ALIASES:
+            column = find_list_column(name, df.columns)
+        else:
+            names = PROBABILITY_NAMES if name == "probability" else (name,)
+            column = next((c for alias in names for c in df.columns if plain_name(c) == alias), None)
+        if column is not None and column not in columns.values():
+            columns[name] = column
+    return columns
+
+
+def _history_columns(df: "DataFrame") -> dict[str, str]:
+    """Conventional name → column of interactions."""
+    from shortlist.data.columns import ColumnNames, match_columns
+
+    return {role: name for role, name in match_columns(df.columns, ColumnNames()).items() if name}
+
+
+def _rows_of_users(history: "DataFrame", name: str, df: "DataFrame | None") -> "DataFrame":
+    """The rows of a history whose user, in this column, is one of a DataFrame."""
+    if df is None:
+        return history
+    users = df.select(df[_need_column(df, "user_id")].alias(name)).distinct()
+    return history.join(users, name, "left_semi")
+
+
+def _sort_by_user(df: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
+    """The named columns; all rows of a user follow each other in one partition."""
+    named = df.select(*(df[column].alias(name) for name, column in columns.items()))
+    return named.repartition("user_id").sortWithinPartitions("user_id")
+
+
+def _id_type(ids: "IdMap") -> str:
+    """The name of the Spark type of ids."""
+    import polars as pl
+
+    return "string" if ids.values.dtype == pl.String else "long"
+
+
+def _schema(**columns: Any) -> Any:
+    """A Spark schema; the type of a column is given as such or by its name."""
+    from pyspark.sql import types
+
+    names = {
+        "int": types.IntegerType(),
+        "long": types.LongType(),
+        "float": types.FloatType(),
+        "double": types.DoubleType(),
+        "string": types.StringType(),
+    }
+    kinds = {name: names[kind] if isinstance(kind, str) else kind for name, kind in columns.items()}
+    return types.StructType([types.StructField(name, kind) for name, kind in kinds.items()])
+
+
+def _list_schema(user: Any, item: Any, columns: Container[str]) -> Any:
+    """The Spark schema of lists whose ids have these types."""
+    extra = {"propensity": "double"} if "propensity" in columns else {}
+    lists = {"score": "float", "probability": "double", "length": "int", "boundary": "float"}
+    return _schema(user_id=user, rank="int", item_id=item, **lists, reason="string", **extra)
+
+
+def collect_arrow(df: "DataFrame") -> "pa.Table":
+    """All rows of a DataFrame on the driver."""
+    if hasattr(df, "toArrow"):
+        return df.toArrow()
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    collect: Any = df._collect_as_arrow  # Spark 3.5 has no public method
+    return pa.Table.from_batches(collect(), to_arrow_schema(df.schema))
+
+
+def _plan_allocation(
+    df: "DataFrame", item: str, max_items: int | None, max_per_group: Any, gain: Any, cost: float, items: Any
+) -> bytes:
+    """Gains and limits, checked, as the bytes of a file; the distinct items are needed if these differ."""
+    import numpy as np
+    import polars as pl
+
+    from shortlist.core.params import is_number
+    from shortlist.core.serialization import Artifact, save_artifact
+    from shortlist.cutoff.allocation import read_limits, read_values
+    from shortlist.data.ids import IdMap, id_series
+    from shortlist.data.items import Items
+    from shortlist.data.lists import RankedLists
+
+    differs = not is_number(gain) or bool(max_per_group)
+    ids = pl.Series([0])
+    if differs:
+        table = collect_arrow(df.select(df[item].alias("item_id")).distinct())
+        ids = id_series(pl.Series(table["item_id"]).drop_nulls().sort())
+    n = len(ids)
+    every = RankedLists(  # all items as the list of one user
+        users=IdMap.of([0]),
+        item_ids=IdMap(ids),
+        indptr=np.array([0, n]),
+        items=np.arange(n, dtype=np.int32),
+        scores=np.zeros(n, np.float32),
+        probabilities=np.zeros(n),
+    )
+    gains = read_values(every, gain, None if items is None else Items.of(items), cost).gains
+    limits = read_limits(max_items, max_per_group, every.item_ids, items)
+    if limits.groups.shape[1] > 1:
+        raise ConfigError(
+            f"max_per_group must have one field on Spark, got {len(max_per_group)}; use sl.allocate on one "
+            "machine, or name one field.",
+            parameter="max_per_group",
+        )
+    notes = {"cost": float(cost), "max_items": int(limits.max_items), "differs": differs}
+    arrays = {"gains": gains, "groups": limits.groups, "group_limits": limits.group_limits}
+    about = Artifact("plan", "Allocation", {}, arrays, {"items": ids}, notes)
+    return _file_bytes(partial(save_artifact, artifact=about))
+
+
+def _find_price(offers: "DataFrame", budget: int | None) -> tuple[float, int, dict[str, Any]]:
+    """(price of one more item, number of items, limit): the limit says which offers are shown."""
+    import numpy as np
+
+    from shortlist.cutoff.prices import select_by_digits
+    from shortlist.kernels.allocation import DIGITS
+
+    counted: dict[tuple[int, int], Any] = {}
+
+    def count(prefix: int, shift: int) -> Any:
+        if (prefix, shift) not in counted:
+            task = Task.of(_count_block, offers.sparkSession, _schema(digit="int", n="long"))
+            task = replace(task, options={"prefix": prefix, "shift": shift}, by_user=False)
+            n_tasks = 4 * offers.sparkSession.sparkContext.defaultParallelism  # fewer than partitions
+            digits = offers.select("value").coalesce(n_tasks).mapInArrow(task, task.schema)
+            table = collect_arrow(digits.groupBy("digit").sum("n").toDF("digit", "n"))
+            counts = np.zeros(DIGITS, np.int64)
+            counts[table["digit"].to_numpy()] = table["n"].to_numpy()
+            counted[prefix, shift] = counts
+        return counted[prefix, shift]
+
+    n_offers = int(count(0, 48).sum())
+    if budget is None or budget >= n_offers:
+        return 0.0, n_offers, {"value": 0.0, "user": None, "n": 0}
+    price = select_by_digits(count, budget + 1)[0]
+    if budget == 0:
+        return price, 0, {"value": float("inf"), "user": None, "n": 0}
+    last, n_above = select_by_digits(count, budget)
+    user, n_of_user = _find_last_user(offers, last, budget - n_above)
+    return price, budget, {"value": last, "user": user, "n": n_of_user}
+
+
+def _find_last_user(offers: "DataFrame", value: float, n: int) -> tuple[Any, int]:
+    """The user who gets the last of n offers of this value, in the order of ids, and how many of them."""
+    import numpy as np
+
+    ties = offers.where(offers["value"] == value).groupBy("user_id").count()
+    spans = collect_arrow(
+        ties.repartitionByRange("user_id").mapInArrow(
+            _sum_range, _schema(first=ties.schema["user_id"].dataType, n="long")
+        )
+    ).sort_by("first")
+    before = np.cumsum(spans["n"].to_numpy()) - spans["n"].to_numpy()
+    at = int(np.searchsorted(before, n)) - 1
+    inside = ties.where(ties["user_id"] >= spans["first"][at].as_py())
+    if at + 1 < spans.num_rows:
+        inside = inside.where(inside["user_id"] < spans["first"][at + 1].as_py())
+    rows = collect_arrow(inside).sort_by("user_id")
+    through = int(before[at]) + np.cumsum(rows["count"].to_numpy())
+    row = int(np.searchsorted(through, n))
+    n_of_user = n - int(through[row]) + rows["count"][row].as_py()
+    return rows["user_id"][row].as_py(), n_of_user
+
+
+# ---------------------------------------------------------------------- Python workers
+_loaded: dict[str, dict[str, Any]] = {}  # name of the last files of this process → what they hold
+Run = Callable[..., "Iterator[pl.DataFrame]"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a Python worker does with its Arrow batches; it needs plain values and the bytes of files."""
+
+    run: Run  # a block of rows, what the files hold, and the options → tables
+    schema: Any  # of these tables
+    name: str  # digest of the files
+    files: Any  # broadcast of {name: bytes}; None without files
+    options: Mapping[str, Any]
+    stamp: Mapping[str, str]
+    environment: Mapping[str, str]
+    by_user: bool = True  # blocks are whole users of a sorted partition; False: the batches as they come
+
+    @classmethod
+    def of(
+        cls,
+        run: Run,
+        session: "SparkSession",
+        schema: Any,
+        files: Mapping[str, bytes] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> "Task":
+        """A task whose files are broadcast."""
+        digest = sha256()
+        for name, content in (files or {}).items():
+            digest.update(name.encode() + content)
+        shared = session.sparkContext.broadcast(dict(files)) if files else None
+        environment = worker_environment(1) | {"POLARS_MAX_THREADS": "1"}
+        return cls(run, schema, digest.hexdigest(), shared, options or {}, code_stamp(), environment)
+
+    def __call__(self, batches: Batches) -> Batches:
+        """Run in a worker; the first block of new files has the machine's turn to compile kernels."""
+        os.environ.update(self.environment)  # before Numba and polars read it
+        check_code(dict(self.stamp), code_stamp(), socket.gethostname())
+        import polars as pl
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(self.schema)
+        is_new = self.name not in _loaded
+        blocks = user_blocks(batches) if self.by_user else map(pl.DataFrame, batches)
+        for block in blocks:
+            with _turn_to_compile() if is_new else nullcontext(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of doubts about single blocks
+                tables = list(self.run(block, self._load(), **self.options))
+            is_new = False
+            for table in tables:
+                yield from _to_batches(table, schema)
+
+    def _load(self) -> dict[str, Any]:
+        """What the files hold, loaded once per process."""
+        if self.name not in _loaded:
+            with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
+                held = {}
+                for name, content in ({} if self.files is None else self.files.value).items():
+                    path = Path(folder) / name
+                    path.write_bytes(content)
+                    held[name] = _LOADERS[name](path)
+            vars(self.files or self).pop("_value", None)  # the bytes are not needed any more
+            _loaded.clear()
+            _loaded[self.name] = held
+        return _loaded[self.name]
+
+
+def _load_model(path: Path) -> Any:
+    from shortlist.models.base import load_model
+
+    return load_model(path)
+
+
+def _load_cutoff(path: Path) -> Any:
+    from shortlist.cutoff.base import Cutoff
+
+    return Cutoff.load(path)
+
+
+def _load_history(path: Path) -> Any:
+    from shortlist.core.serialization import load_artifact
+    from shortlist.data.history import restore_interactions
+
+    artifact = load_artifact(path, "history")
+    data = restore_interactions(artifact.arrays, artifact.series)
+    return replace(data, has_basket_order=artifact.notes.get("has_basket_order") is not False)
+
+
+def _load_plan(path: Path) -> Any:
+    from shortlist.core.serialization import load_artifact
+
+    return load_artifact(path, "plan")
+
+
+_LOADERS = {"model": _load_model, "cutoff": _load_cutoff, "history": _load_history, "plan": _load_plan}
+
+
+@contextmanager
+def _turn_to_compile() -> Iterator[None]:
+    """One process of this machine at a time, so that the others find compiled kernels in the cache."""
+    from shortlist.core.files import lock_file
+
+    name = f"shortlist-{os.getuid() if hasattr(os, 'getuid') else 0}.lock"
+    descriptor = os.open(Path(tempfile.gettempdir()) / name, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        lock_file(descriptor, wait=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _to_batches(table: "pl.DataFrame", schema: "pa.Schema") -> Batches:
+    """The columns of the schema; those that the table lacks are null."""
+    import pyarrow as pa
+
+    arrow = table.to_arrow()
+    columns = [
+        arrow[field.name].cast(field.type)
+        if field.name in arrow.column_names
+        else pa.nulls(len(arrow), field.type)
+        for field in schema
+    ]
+    yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
+
+
+def user_blocks(batches: Batches, n_rows: int = BLOCK_ROWS) -> "Iterator[pl.DataFrame]":
+    """Tables of whole users, of about n_rows rows, from batches that are sorted by user_id."""
+    import polars as pl
+
+    waiting: list[pl.DataFrame] = []
+    n_waiting, wanted = 0, n_rows
+    for batch in batches:
+        waiting.append(pl.DataFrame(batch))
+        n_waiting += batch.num_rows
+        if n_waiting < wanted:
+            continue
+        block = pl.concat(waiting)
+        users = block["user_id"]
+        start = int(users.eq_missing(users.tail(1)).arg_max() or 0)  # of the last user, who may go on
+        if start:
+            yield block[:start]
+        waiting, n_waiting = [block[start:]], len(block) - start
+        wanted = max(n_rows, 2 * n_waiting)
+    if n_waiting:
+        yield pl.concat(waiting)
+
+
+def _cut_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.DataFrame]":
+    """The lists of whole users."""
+    from shortlist.data.lists import RankedLists
+
+    if "score" not in block.columns:
+        block = block.sort("item_id")  # equal ranks, whose rows have no order here
+    yield held["cutoff"].apply(RankedLists.from_frame(block), history=held.get("history")).to_frame()
+
+
+def _recommend_block(block: "pl.DataFrame", held: dict[str, Any], **options: Any) -> "Iterator[pl.DataFrame]":
+    """The lists of these users, or of the users at these numbers."""
+    import numpy as np
+
+    model, sessions = held["model"], held.get("history")
+    if "number" in block.columns:
+        source = options["history"]
+        ids = model.users_ if sessions is None and source is None else _session_users(source or sessions)
+        users = ids.to_ids(block["number"].to_numpy())
+    else:
+        users = block["user_id"]
+    if sessions is not None:
+        options["history"] = sessions.where(np.isin(sessions.user, sessions.users.lookup(users)))
+    elif options["history"] is not None:
+        options["history"] = {user: options["history"][user] for user in users.to_list()}
+    yield from _lists_of(held, users, options)
+
+
+def _recommend_sessions(
+    block: "pl.DataFrame", held: dict[str, Any], **options: Any
+) -> "Iterator[pl.DataFrame]":
+    """The lists of whole users whose histories these rows are."""
+    from shortlist.data.interactions import Interactions
+
+    yield from _lists_of(held, None, options | {"history": Interactions.of(block)})
+
+
+def _lists_of(held: dict[str, Any], users: Any, options: dict[str, Any]) -> "Iterator[pl.DataFrame]":
+    """The lists of a request, in batches."""
+    from shortlist.recommend.request import RequestOptions
+
+    given = {"n_threads": 1} if "cutoff" not in held else {"n_threads": 1, "cutoff": held["cutoff"]}
+    for lists in held["model"].plan(users, RequestOptions(**options | given)).batches():
+        yield lists.to_frame()
+
+
+def _read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, Any, Any]:
+    """(candidates, problem, offers, their positions in the lists) of whole users."""
+    import numpy as np
+
+    from shortlist.cutoff.allocation import candidate_values, read_candidates
+    from shortlist.cutoff.prices import AllocationProblem, build_offers
+    from shortlist.data.ids import IdMap
+    from shortlist.kernels.allocation import UserLimits
+
+    if "rank" in block.columns:
+        block = block.sort("item_id")  # equal ranks, whose rows have no order here
+    differs, gains, groups = plan.notes["differs"], plan.arrays["gains"], plan.arrays["groups"]
+    lists = read_candidates(block, IdMap(plan.series["items"]) if differs else None)
+    if not differs:
+        n_items = len(lists.item_ids)
+        gains, groups = np.full(n_items, gains[0]), np.empty((n_items, 0), np.int32)
+    problem = AllocationProblem(
+        lists=candidate_values(lists, gains, plan.notes["cost"]),
+        limits=UserLimits(plan.notes["max_items"], groups, plan.arrays["group_limits"]),
+        n_threads=1,
+    )
+    return lists, problem, *build_offers(problem, problem.limits)
+
+
+def _offer_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.DataFrame]":
+    """User and value of each offer."""
+    import numpy as np
+    import polars as pl
+
+    lists, _, offers, _ = _read_offers(block, held["plan"])
+    owner = np.repeat(np.arange(len(lists)), np.diff(offers.indptr))
+    yield pl.DataFrame({"user_id": lists.users.to_ids(owner), "value": offers.values})
+
+
+def _count_block(
+    block: "pl.DataFrame", held: dict[str, Any], prefix: int, shift: int
+) -> "Iterator[pl.DataFrame]":
+    """How often each digit occurs."""
+    import numpy as np
+    import polars as pl
+
+    from shortlist.kernels.allocation import DIGITS, count_digits
+
+    counts = np.zeros(DIGITS, np.int64)
+    count_digits(np.ascontiguousarray(block["value"].to_numpy()).view(np.uint64), prefix, shift, counts)
+    digits = np.flatnonzero(counts)
+    yield pl.DataFrame({"digit": digits, "n": counts[digits]})
+
+
+def _sum_range(batches: Batches) -> Batches:
+    """The first user of a partition and the number of its offers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.concat_tables(pa.Table.from_batches([batch]) for batch in batches)
+    if table.num_rows:
+        first = pa.array([pc.min(table["user_id"]).as_py()], table["user_id"].type)
+        n = pa.array([pc.sum(table["count"]).as_py()], pa.int64())
+        yield pa.RecordBatch.from_arrays([first, n], ["first", "n"])
+
+
+def _allocate_block(
+    block: "pl.DataFrame", held: dict[str, Any], limit: dict[str, Any]
+) -> "Iterator[pl.DataFrame]":
+    """The lists of whole users: offers above a value, and of that value those of the first users."""
+    import numpy as np
+
+    from shortlist.cutoff.allocation import select_items
+    from shortlist.cutoff.prices import AllocationSolution
+
+    plan, (lists, problem, offers, positions) = held["plan"], _read_offers(block, held["plan"])
+    shown = offers.values > limit["value"]
+    if limit["user"] is not None:
+        users, sizes = lists.users.values, np.diff(offers.indptr)
+        tied = offers.values == limit["value"]
+        shown |= tied & np.repeat((users < limit["user"]).to_numpy(), sizes)
+        last = np.flatnonzero(tied & np.repeat((users == limit["user"]).to_numpy(), sizes))
+        shown[last[: limit["n"]]] = True
+    prices = np.zeros(problem.lists.gains.size)
+    solution = AllocationSolution(offers, positions, shown, 0.0, 0.0, limit["value"], 0.0, prices)
+    by_value = np.ptp(plan.arrays["gains"]) > 0
+    yield select_items(lists, problem, solution, by_value=by_value).to_frame()
