@@ -369,11 +369,15 @@ def test_full_disk_behind_a_pipe(workdir):
 
 # ------------------------------------------------------------------ Ctrl-C
 def interrupt(number, frame):
-    """Act like Ctrl-C, but not inside pydantic: its compiled code returns a result beside the interrupt."""
+    """Act like Ctrl-C during a command; after the command, an interrupt would end the test process.
+
+    Not inside pydantic: its compiled code returns a result beside the interrupt.
+    """
+    handler = signal.getsignal(signal.SIGINT)
     if frame is not None and frame.f_globals.get("__name__", "").startswith("pydantic"):
         signal.setitimer(signal.ITIMER_PROF, 0.001)
-    else:
-        signal.getsignal(signal.SIGINT)(number, frame)
+    elif handler is not signal.default_int_handler:
+        handler(number, frame)
 
 
 @pytest.mark.fuzz
