@@ -1,11 +1,11 @@
-"""The cache of compiled kernels depends on the source of every kernel; compilation is announced."""
+"""The cache of compiled kernels depends on the sources that a kernel imports; compilation is announced."""
 
+import ast
 from pathlib import Path
 from typing import NamedTuple
 
-from shortlist.kernels import jit
+from shortlist.kernels import jit, retrieval
 from shortlist.kernels.jit import (
-    STAMP,
     announce_compilation,
     exact,
     inlined,
@@ -22,18 +22,37 @@ class Pair(NamedTuple):
     a: int
 
 
-def test_stamp_depends_on_every_source(tmp_path):
-    (tmp_path / "a.py").write_text("A = 1")
-    before = sources_stamp(tmp_path)
-    (tmp_path / "b.py").write_text("B = 1")
-    assert sources_stamp(tmp_path) != before
-    (tmp_path / "b.py").unlink()
-    assert sources_stamp(tmp_path) == before
+def test_stamp_depends_on_every_imported_source(tmp_path):
+    def stamp():
+        sources_stamp.cache_clear()
+        return sources_stamp(tmp_path / "a.py")
+
+    (tmp_path / "a.py").write_text("from shortlist.kernels.b import B")
+    (tmp_path / "b.py").write_text("if 1:\n    from shortlist.kernels.c import (\n        C,\n    )\nB = C")
+    (tmp_path / "c.py").write_text("from shortlist.kernels.a import A\nC = 1")  # a cycle ends
+    (tmp_path / "other.py").write_text("D = 1")
+    before = stamp()
+    (tmp_path / "c.py").write_text("C = 2")
+    changed = stamp()
+    assert changed != before
+    (tmp_path / "other.py").write_text("D = 2")
+    assert stamp() == changed
 
 
 def test_kernels_carry_the_stamp():
-    assert sources_stamp(Path(jit.__file__).parent) == STAMP
-    assert select_top._cache._cache_file._source_stamp[1] == STAMP
+    stamp = sources_stamp(Path(retrieval.__file__))
+    assert select_top._cache._cache_file._source_stamp[1] == stamp
+    assert stamp != sources_stamp(Path(jit.__file__))
+
+
+def test_kernels_import_each_other_in_the_form_that_the_stamp_reads():
+    for file in Path(jit.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not any(name.name.startswith("shortlist") for name in node.names), file
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, file
+                assert node.module != "shortlist.kernels", file
 
 
 def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
@@ -53,7 +72,7 @@ def test_changed_stamp_invalidates_the_cache(tmp_path, monkeypatch):
 
     assert cache_hits() == 0
     assert cache_hits() == 1
-    monkeypatch.setattr(jit, "STAMP", "changed elsewhere")
+    monkeypatch.setattr(jit, "sources_stamp", lambda _: "changed elsewhere")
     assert cache_hits() == 0
     assert cache_hits() == 1
 

@@ -1,8 +1,9 @@
 """Compilation of kernels: all compiler flags are set here."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -25,25 +26,32 @@ FLAGS: dict[str, Any] = {
 _njit: Any = numba.njit  # its type hints lack two of the options
 
 
-def sources_stamp(folder: Path) -> str:
-    """Return a digest of the sources of all kernels."""
-    digest = sha256()
-    for file in sorted(folder.glob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+IMPORTED = re.compile(r"^ *from shortlist\.kernels\.(\w+) import", re.MULTILINE)
 
 
-STAMP = sources_stamp(Path(__file__).parent)
+@cache
+def sources_stamp(file: Path) -> str:
+    """Return a digest of the source of a module and of all kernel modules that it imports."""
+    sources: dict[Path, bytes] = {}
+    waiting = [file]
+    while waiting:
+        path = waiting.pop()
+        if path not in sources:
+            sources[path] = path.read_bytes()
+            names = IMPORTED.findall(sources[path].decode())
+            waiting += [file.with_name(f"{name}.py") for name in names]
+    return sha256(b"".join(sources[path] for path in sorted(sources))).hexdigest()
 
 
 def kernel(function: F) -> F:
     """Compile to serial machine code that releases the interpreter lock and is cached on disk."""
     compiled = _njit(**FLAGS, cache=True)(function)
-    # Numba invalidates its cache only when the kernel's own file changes. Code inlined from other files would
+    # Numba invalidates its cache only when the file of the kernel changes. Code inlined from others would
     # stay as it was, and could write past the end of arrays whose layout has changed.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)  # None: no writable folder
     if cache_file is not None:
-        cache_file._source_stamp = (cache_file._source_stamp, STAMP)
+        stamp = sources_stamp(Path(function.__code__.co_filename))
+        cache_file._source_stamp = (cache_file._source_stamp, stamp)
         cache_file._load_index = partial(_load_index, cache_file._load_index)
     return cast(F, compiled)
 
