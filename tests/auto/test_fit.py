@@ -9,7 +9,9 @@ from rich.console import Console
 
 import shortlist as sl
 import shortlist.auto.fit as auto
+from shortlist.auto import choice as auto_choice
 from shortlist.auto import search as auto_search
+from shortlist.auto.choice import choose_jointly
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import hold_out, hold_out_by_time
 from shortlist.cutoff import FixedN
@@ -52,12 +54,14 @@ def fitted():
 def test_all_models_are_tried_and_the_best_is_selected():
     report = fitted().selection_
     assert {row["model"] for row in report.models} | report.skipped.keys() == set(auto.MODELS)
-    scores = [row["score"] for row in report.models]
+    served = [row.get("served_score", 0) for row in report.models]
+    assert max(served) == served[0] == report.cutoffs[0]["score"]
+    scores = [row["score"] for row in report.models[1:]]
     assert scores == sorted(scores, reverse=True)
     assert type(fitted()).__name__ == report.models[0]["model"]
     assert fitted().history_.fingerprint == shoppers().fingerprint  # fitted on all data
     params = {row["model"]: row["params"] for row in report.models}
-    tried = sl.HRM(**params["HRM"]).fit(shoppers())
+    tried = sl.DKHRM(**params["DKHRM"]).fit(shoppers())
     assert tried.repeat_decay == 0.9  # the data has repeats
     assert tried.trend_half_life == 3.0  # the data has timestamps
     by_cutoff = {row["cutoff"]: row["score"] for row in report.cutoffs}
@@ -142,7 +146,7 @@ def test_only_models_close_to_the_best_get_more_settings(monkeypatch, share, n_m
 
 def validated(name, data):
     search = auto_search.Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None)
-    return search.run([name], optional=False)
+    return search.run([name], optional=False)[0]
 
 
 @pytest.mark.parametrize("model", ["Popularity", "PersonalFrequency", "TIFUKNN"])
@@ -150,17 +154,16 @@ def validated(name, data):
 def test_never_worse_than_the_best_fixed_n_on_validation(model, data):
     found = validated(model, data())
     (history, truth, *_), lists = found.holdout, found.candidates
-    cutoff = auto._select_cutoff(found, "auto").cutoff
+    cutoff = choose_jointly([found], "auto").cutoff.cutoff
     ours = evaluate(cutoff.apply(lists, history=history), truth).mean("f1")
     assert ours >= fixed_n_curve(lists, truth, range(1, 51))["f1"].max() - 1e-12
 
 
 def test_cutoff_that_only_wins_on_halves_is_not_selected(monkeypatch):
     found = validated("PersonalFrequency", shoppers())
-    bad = FixedN(N=0).fit(found.candidates, found.holdout.truth)
-    scores = {"fixed N": 0.1, "bad": 0.2}
-    monkeypatch.setattr(auto, "choose_cutoff", lambda *_, **__: auto.CutoffChoice("bad", bad, scores))
-    choice = auto._select_cutoff(found, "auto")
+    bad = auto_choice.CutoffChoice("bad", FixedN(N=0), {"fixed N": 0.1, "bad": 0.2})
+    monkeypatch.setattr(auto_choice, "compare_cutoffs", lambda *_, **__: bad)
+    choice = choose_jointly([found], "auto").cutoff
     assert choice.name == "fixed N"
     assert choice.reason.startswith("fitted on all validation users, 'bad' scores 0.0000")
 

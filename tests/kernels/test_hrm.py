@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+import shortlist as sl
 from shortlist.kernels.sgd import (
     HINGE,
     L1,
@@ -21,6 +22,7 @@ from shortlist.kernels.sgd import (
     sgd_block,
     sgd_round,
 )
+from shortlist.models.factorization.objective import single_precision
 from shortlist.models.factorization.representation import NO_SALES, Trend, relabel_sales
 from shortlist.models.factorization.schedule import UniformExamples
 from tests import naive
@@ -84,6 +86,47 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
             for item, move in moves.items():
                 plain.item[item] += move
         assert_same(theta, plain)
+
+
+@pytest.mark.parametrize("pools", POOLS)
+@pytest.mark.parametrize("kind", ["positive", "negative"])
+def test_negative_sampling_descends_its_loss(kind, pools):
+    """HRM(negatives=25): the numeric gradient of log(1 + exp(∓s)) in every parameter, at a boundary of 0."""
+    given = sl.HRM(negatives=25.0).objective()
+    hyper = single_precision(
+        given.hyperparameters(lr=0.3, reg_user=0.1, reg_item=0.2, reg_negative=0.3, negative_draws=1)
+    )
+    theta, _ = parameters(3, 1, 6, scale=0.5)
+    theta.boundary[:] = 0
+    before, basket = [array.astype(np.float64) for array in theta], [1, 2, 1]
+    user, _, item, bias = before[:4]
+    contexts, gradients = contexts_of([(0, basket)], pools), np.zeros((1, 8), F)
+    cell = HybridCell(contexts, theta.item.copy(), gradients, NO_SALES, new_counts(0))
+    visits = Visits(np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32))
+    state = wanted_state(kind, hyper, 6)
+    run_block(visits, theta, hyper, state, cell)
+    target = 0 if kind == "positive" else naive.draw(state, 0, 6)[1]
+    context = item[basket].copy()
+
+    def loss():
+        score = item[target] @ naive.hybrid(user[0], context, *pools) + bias[target]
+        reg = hyper.reg_item if kind == "positive" else hyper.reg_negative
+        size = hyper.reg_user * user[0] @ user[0] + reg * item[target] @ item[target]
+        return np.logaddexp(0, -score if kind == "positive" else score) + size / 2
+
+    moves = [-0.3 * naive.gradient(loss, array) for array in (user, item, bias)]
+    for moved, old, move in zip((theta.user, theta.item, theta.bias), (user, item, bias), moves, strict=True):
+        np.testing.assert_allclose(moved, old + move, atol=2e-6)
+    assert (theta.boundary == 0).all()
+    context_move = -0.3 * naive.gradient(loss, context)
+    collected = ContextGradients(cell.snapshot, gradients, np.array([0, 1]))
+    schedule = schedule_of([[[0]]], 1, 1)
+    schedule.prepare(0)
+    changed = theta.item.copy()
+    apply_context_gradients(0, 6, 0, schedule.strata, contexts, collected, changed, WIDTH)
+    expected = np.zeros((6, 8))
+    np.add.at(expected, basket, context_move)
+    np.testing.assert_allclose(changed - theta.item, expected, atol=2e-6)
 
 
 def test_first_basket_changes_nothing_and_draws_nothing():

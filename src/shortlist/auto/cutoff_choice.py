@@ -20,6 +20,7 @@ from shortlist.evaluation import Report, evaluate
 from shortlist.types import Doubles
 
 FIXED = "fixed N"
+BOUNDARY = "the model's boundary"  # learned with the model, so it is not fitted
 PROBABILITIES = {  # by calibration
     "none": "model's probabilities",
     "platt": "Platt calibration",
@@ -243,6 +244,33 @@ def choose_cutoff(
         )
     check_whole(2, n_folds=n_folds)
     users = None if users is None else id_series(users)
+    choice = compare_cutoffs(
+        lists,
+        truth,
+        history,
+        cutoffs,
+        metric=metric,
+        money=money,
+        users=users,
+        n_folds=n_folds,
+        default=default,
+    )
+    return replace(choice, cutoff=choice.cutoff.fit(lists, truth, history=history, users=users))
+
+
+def compare_cutoffs(
+    lists: RankedLists,
+    truth: Interactions,
+    history: Interactions | None,
+    cutoffs: Mapping[str, Cutoff],
+    *,
+    metric: str,
+    money: Money | None = None,
+    users: pl.Series | None = None,
+    n_folds: int = 2,
+    default: str | None = None,
+) -> CutoffChoice:
+    """What `choose_cutoff` selects, not yet fitted on all users."""
     by_user = cross_validate_all(
         cutoffs, lists, truth, history, metric, min(n_folds, len(lists)), users=users, money=money
     )
@@ -253,8 +281,8 @@ def choose_cutoff(
     name = names[choose_by_standard_error([by_user[name] for name in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
-    fitted = cutoffs[name].clone().fit(lists, truth, history=history, users=users)
-    return CutoffChoice(name, fitted, scores, explain_choice(name, scores, names[0], metric), metric)
+    reason = explain_choice(name, scores, names[0], metric)
+    return CutoffChoice(name, cutoffs[name].clone(), scores, reason, metric)
 
 
 def explain_choice(name: str, scores: Mapping[str, float], default: str, metric: str = "f1") -> str:
@@ -306,9 +334,10 @@ def cross_validate_all(
     fold = np.arange(len(lists)) % n_folds
     scores: dict[str, Doubles] = {}
     for f in range(n_folds):
-        fitted = fit_cutoffs(cutoffs.values(), lists.take(np.flatnonzero(fold != f)), truth, history, users)
+        to_fit = {name: cutoff for name, cutoff in cutoffs.items() if name != BOUNDARY}
+        fitted = fit_cutoffs(to_fit.values(), lists.take(np.flatnonzero(fold != f)), truth, history, users)
         others = lists.take(np.flatnonzero(fold == f))
-        for name, cutoff in zip(cutoffs, fitted, strict=True):
+        for name, cutoff in {**cutoffs, **dict(zip(to_fit, fitted, strict=True))}.items():
             report: Report = evaluate(cutoff.apply(others, history=history), truth, users=users)
             report = replace(report, money=money)
             row = IdMap(report.user_ids).lookup(others.users.values)

@@ -7,9 +7,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
+from shortlist.auto.choice import choose_jointly, held_out_score
+from shortlist.auto.cutoff_choice import CutoffChoice, check_metric
 from shortlist.auto.progress import show_progress
-from shortlist.auto.search import Search, held_out_score
+from shortlist.auto.search import Search
 from shortlist.auto.validation import (
     EpochProgress,
     Holdout,
@@ -23,7 +24,7 @@ from shortlist.auto.validation import (
 from shortlist.core.engine import Engine, check_engine
 from shortlist.core.metrics import Metric
 from shortlist.core.params import warn
-from shortlist.cutoff import ExpectedValue, FixedN
+from shortlist.cutoff import ExpectedValue
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
@@ -49,7 +50,7 @@ from shortlist.types import Bools, Ints, Longs
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
 # the models that are tried, in this order; models of other packages that declare `is_tried_by_fit` follow
-MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "HRM", "TIFUKNN", "EASE", "GFCF", "ALS", "TwoStage")
+MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "DKHRM", "TIFUKNN", "EASE", "GFCF", "ALS", "TwoStage")
 TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the guarantee is tested
 MAX_TESTED_SHARE = 0.6  # the same within one stratum
 LEVEL = 0.05  # the new model is refused if it is worse with this significance
@@ -88,10 +89,11 @@ def fit(
     `validation` selects another way.
     Every candidate model is fitted on the rest with its default settings, and those that reach 95% of the
     best one also with random ones. The training of a model given by name ends early where its validation F1
-    stays far below the best model's. The model with the highest metric at its best fixed N is selected. A
-    cutoff is selected on the same data with `choose_cutoff`; a fixed N is used if no other is better. Finally
-    the model is fitted on all data, for the best number of epochs. The result depends only on the data, the
-    seed and the arguments.
+    stays far below the best model's. Up to three models within 10% of the best one at its best fixed N are
+    compared by what they would serve: for each a cutoff is selected on the same data with `choose_cutoff`,
+    and the model and cutoff with the highest metric are selected together. A fixed N is used if no other
+    cutoff is better. Finally the model is fitted on all data, for the best number of epochs. The result
+    depends only on the data, the seed and the arguments.
 
     The score of what was selected is too high on the users that selected it. Therefore the selection is
     repeated on each half of the validation users and scored on the other half: `selection_.held_out`.
@@ -206,15 +208,18 @@ def fit(
             content,
             money,
         )
-        best = search.run(candidates, optional=models is None)
-        epochs = display.epochs(f"training {type(best.model).__name__}")
+        validated = search.run(candidates, optional=models is None)
         choice: CutoffChoice | None
         held_out: dict[str, Any] | None = None
+        compared: dict[int, float] = {}
         if kept is not None and isinstance(cutoff, Guarantee):
+            best = max(validated, key=lambda one: one.score)
+            epochs = display.epochs(f"training {type(best.model).__name__}")
             model, choice = deploy(best, kept, cutoff, epochs)
         else:
-            choice = None if cutoff is None else _select_cutoff(best, cutoff)
-            held_out = held_out_score(search.halves, lambda half: _fit_on_half(half, cutoff))
+            best, choice, _, compared = choose_jointly(validated, cutoff)
+            held_out = held_out_score(search.halves, cutoff)
+            epochs = display.epochs(f"training {type(best.model).__name__}")
             model = best.refit(data, progress=epochs)
         if choice is not None:
             display.line(f"cutoff: {choice.name} ({choice.reason})")
@@ -226,7 +231,9 @@ def fit(
         if kept is None:  # a guarantee accepts only lists of the model that it was tested on
             _warn_if_all_empty(best, choice)
     _keep_groups(model, content)
-    return model.set_cutoff(None if choice is None else choice.cutoff, _report(search, choice, held_out))
+    rows = _model_rows(search, compared, next(n for n, one in enumerate(validated) if one is best))
+    report = _report(search, rows, choice, held_out)
+    return model.set_cutoff(None if choice is None else choice.cutoff, report)
 
 
 def _keep_groups(model: Recommender, items: Items | None) -> Recommender:
@@ -341,45 +348,7 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
     return candidates
 
 
-# ------------------------------------------------------------------ cutoffs
-def _select_cutoff(best: Validation, cutoff: Cutoff | Literal["auto"]) -> CutoffChoice:
-    """Fit the given cutoff, or select one that beats the fixed N on other users and on all of validation."""
-    lists, metric, money = best.candidates, best.metric, best.money
-    history, truth = best.holdout.history, best.holdout.truth
-    gain, cost = (None, None) if money is None else (money.gain, money.cost)
-    if cutoff != "auto":
-        fitted, name = best.fit_cutoff(cutoff), type(cutoff).__name__
-        score = best.evaluate(fitted.apply(lists, history=history)).mean(metric)
-        reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
-        return CutoffChoice(name, fitted, {name: score}, reason, metric)
-    has_probabilities = lists.probabilities is not None
-    cutoffs = default_cutoffs(
-        best.n_candidates, probabilities=has_probabilities, metric=metric, gain=gain, cost=cost
-    )
-    choice = choose_cutoff(
-        lists, truth, history, cutoffs, metric=metric, gain=gain, cost=cost, users=best.holdout.user_ids
-    )
-    if choice.name == FIXED:
-        return choice
-    score = best.evaluate(choice.cutoff.apply(lists, history=history)).mean(metric)
-    if score >= best.score:
-        return choice
-    text = Metric.registry[metric].text
-    reason = (
-        f"fitted on all validation users, {choice.name!r} scores {text(score)} on them and a fixed N "
-        f"{text(best.score)}; the scores in the table come from halves that are too small to rely on"
-    )
-    return CutoffChoice(FIXED, best.fit_cutoff(cutoffs[FIXED]), choice.scores, reason, metric)
-
-
-def _fit_on_half(half: Validation, cutoff: Cutoff | Literal["auto"] | None) -> tuple[str, Cutoff]:
-    """Name and cutoff selected for a part of the validation users; a fixed N if no cutoff is wanted."""
-    if cutoff is None:
-        return FIXED, FixedN(N=half.N)
-    choice = _select_cutoff(half, cutoff)
-    return choice.name, choice.cutoff
-
-
+# ------------------------------------------------------------------ the report
 def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
     """Issue a DataWarning if no validation user would get a list."""
     name, history, truth = type(best.model).__name__, best.holdout.history, best.holdout.truth
@@ -391,12 +360,25 @@ def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
         best.model.recommend(users, filter_seen=best.filter_seen, at=truth)  # warns by itself
 
 
-def _report(search: Search, choice: CutoffChoice | None, held_out: dict[str, Any] | None) -> SelectionReport:
+def _model_rows(search: Search, compared: dict[int, float], selected: int) -> list[dict[str, Any]]:
+    """The rows of the models, the selected one first; those that were compared have a score as served."""
+    rows = search.rows
+    for number, score in compared.items():
+        rows[number]["served_score"] = score
+    return [rows[n] for n in sorted(range(len(rows)), key=lambda n: (n != selected, -rows[n]["score"]))]
+
+
+def _report(
+    search: Search,
+    rows: list[dict[str, Any]],
+    choice: CutoffChoice | None,
+    held_out: dict[str, Any] | None,
+) -> SelectionReport:
     scores = {} if choice is None else choice.scores
     order = sorted(scores, key=lambda name: (choice is not None and name != choice.name, -scores[name]))
     return SelectionReport(
         validation=search.holdout.description,
-        models=search.rows,
+        models=rows,
         cutoffs=[{"cutoff": name, "score": scores[name]} for name in order],
         skipped=search.skipped,
         reason="" if choice is None else choice.reason,

@@ -1,30 +1,22 @@
 """Search: validate candidate models and their settings, and remember the best."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import log2
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from shortlist.auto.choice import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.space import SPACES, default_space, draw
-from shortlist.auto.validation import Holdout, Validation, build_model, fit_model, validate
+from shortlist.auto.validation import Holdout, Validation, build_model, validate
 from shortlist.core.engine import Engine
 from shortlist.core.metrics import Metric, Money
-from shortlist.cutoff.base import Cutoff
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
-from shortlist.evaluation import paired_test
 from shortlist.models.base import Recommender, find_model_class
-from shortlist.types import Doubles, Longs
 
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress
 
-USUAL_LENGTH = 10  # a common length of lists for everyone, as a baseline
-RESAMPLES = 2_000  # of the test against the same length for everyone
-MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
 CLOSE = 0.95  # share of the best first setting's score that further settings of a model are worth
 FAR = 0.85  # share of the best model's F1 that a model must be able to reach
 EPOCH_LENGTHS = 20  # longest list with which training scores an epoch: MAX_ITEMS of its evaluator
@@ -67,81 +59,6 @@ class EpochWatch:
             )
 
 
-class HalfSelections:
-    """The best candidate according to each half of the validation users alone."""
-
-    def __init__(self) -> None:
-        self.best: list[tuple[float, Validation] | None] = [None, None]
-
-    def add(self, candidate: Validation) -> None:
-        """Take the candidate for each half where it is better than all before."""
-        if candidate.holdout.truth.active_users.size < MIN_USERS:
-            return
-        for half, numbers in enumerate(halves(candidate)):
-            score, best = candidate.restrict(numbers).score, self.best[half]
-            if best is None or score > best[0]:
-                self.best[half] = score, candidate
-
-
-def halves(validation: Validation) -> tuple[Longs, Longs]:
-    """Positions of the users of each half: every other user."""
-    n = validation.holdout.users.size
-    return np.arange(0, n, 2), np.arange(1, n, 2)
-
-
-def held_out_score(
-    selections: HalfSelections, fit_cutoff: Callable[[Validation], tuple[str, Cutoff]]
-) -> dict[str, Any] | None:
-    """Score what each half selected on the other half; None if there are too few users.
-
-    `fit_cutoff` returns the name of the cutoff selected for a part of the users, and the fitted cutoff.
-    """
-    values: list[list[Doubles]] = []
-    choices, best_lengths = [], []
-    for half, best in enumerate(selections.best):
-        if best is None:
-            return None
-        found = _stop_on_half(best[1], half)
-        parts = [found.restrict(numbers) for numbers in halves(found)]
-        name, cutoff = fit_cutoff(parts[half])
-        other = parts[1 - half]
-        lists = cutoff.apply(other.candidates, history=other.holdout.history)
-        best_lengths.append(parts[half].N)
-        shown = lists, other.candidates.head(USUAL_LENGTH), other.candidates.head(best_lengths[-1])
-        values.append([other.evaluate(one).values(found.metric) for one in shown])
-        choices.append(f"{type(found.model).__name__}, {name}")
-    scores, usual, best_fixed = (np.concatenate(columns) for columns in zip(*values, strict=True))
-    lengths = " or ".join(dict.fromkeys(map(str, best_lengths)))
-    baselines = {f"{USUAL_LENGTH} for everyone": usual, f"best N ({lengths}) for everyone": best_fixed}
-    return {
-        "score": float(scores.mean()),
-        "standard_error": float(scores.std(ddof=1) / np.sqrt(scores.size)),
-        "n_users": int(scores.size),
-        "choices": choices,
-        "baselines": [
-            {"name": name, "score": float(baseline.mean())} | _difference(scores, baseline)
-            for name, baseline in baselines.items()
-        ],
-    }
-
-
-def _difference(scores: Doubles, baseline: Doubles) -> dict[str, float]:
-    """The mean difference with its interval and p-value."""
-    test = paired_test(scores, baseline, resamples=RESAMPLES)
-    return {"difference": test.difference, "low": test.low, "high": test.high, "p": test.p_bootstrap}
-
-
-def _stop_on_half(found: Validation, half: int) -> Validation:
-    """The same settings, with the number of epochs chosen on this half alone."""
-    if not found.model.uses_epochs:
-        return found
-    truth = found.restrict(halves(found)[half]).holdout.truth
-    fitted = fit_model(
-        found.model, found.holdout.history, valid=truth, engine=found.engine, items=found.items
-    )
-    return replace(found, model=fitted)
-
-
 @dataclass(eq=False)
 class Search:
     """Validates the first settings of all candidates, then further settings of those that may win."""
@@ -164,8 +81,8 @@ class Search:
         self.halves = HalfSelections()
         self.leader_f1 = 0.0  # of the models validated so far
 
-    def run(self, candidates: list[str | Recommender], *, optional: bool) -> Validation:
-        """Return the best model; `optional` skips models that do not suit the data."""
+    def run(self, candidates: list[str | Recommender], *, optional: bool) -> list[Validation]:
+        """Return each model with its best settings; `optional` skips models that do not suit the data."""
         found: dict[int, Tried] = {}
         # models with epochs come last, because their training ends early where others are far better
         order = sorted(range(len(candidates)), key=lambda number: _uses_epochs(candidates[number]))
@@ -177,6 +94,7 @@ class Search:
             if reason is None:
                 try:
                     found[number] = self._validate_first(one)
+                    self.halves.add(number, found[number][0])
                 except (DataError, TrainingError) as error:
                     if len(candidates) == 1:
                         raise
@@ -197,8 +115,7 @@ class Search:
         for best, params in found.values():
             name = type(best.model).__name__
             self.rows.append({"model": name, "params": params, "N": best.N, "score": best.score})
-        self.rows.sort(key=lambda row: -float(row["score"]))  # stable: the simpler of equals comes first
-        return max((best for best, _ in found.values()), key=lambda best: best.score)
+        return [best for best, _ in found.values()]
 
     def _show(self, name: str, found: Validation) -> None:
         metric = Metric.registry[self.metric]
@@ -235,6 +152,7 @@ class Search:
                 other = self._validate_named(one, {**own, **draw(space, self.seed, trial)})
             except TrainingError:
                 continue
+            self.halves.add(number, other[0])
             if other[0].score > found[number][0].score:
                 found[number] = other
         if found[number][0].score > before:
@@ -272,7 +190,6 @@ class Search:
             items=self.items,
             money=self.money,
         )
-        self.halves.add(found)
         comparable = found.curve["f1"][:EPOCH_LENGTHS]
         self.leader_f1 = max(self.leader_f1, *comparable)
         return found

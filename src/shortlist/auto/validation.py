@@ -80,9 +80,7 @@ def hold_out(
 
 def _last_or_random(data: Interactions, seed: int) -> Holdout:
     """Hold out each user's last basket where users return, else a random share of each user's items."""
-    n_baskets = np.diff(data.user_baskets)
-    returning = int((n_baskets > 1).sum())
-    if returning >= max(2, MIN_RETURNING_SHARE * int((n_baskets > 0).sum())):
+    if _users_return(data):
         return last_baskets(data)[0]
     held = _random_items(data, seed)
     history, truth = data.where(~held), data.where(held)
@@ -95,6 +93,13 @@ def _last_or_random(data: Interactions, seed: int) -> Holdout:
     return Holdout(
         history, truth, f"one item in {HOLD_OUT_ONE_IN} of {n:,} users, drawn at random (few users return)"
     )
+
+
+def _users_return(data: Interactions) -> bool:
+    """Whether enough users have a second basket."""
+    n_baskets = np.diff(data.user_baskets)
+    returning = int((n_baskets > 1).sum())
+    return returning >= max(2, MIN_RETURNING_SHARE * int((n_baskets > 0).sum()))
 
 
 def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
@@ -136,14 +141,14 @@ def hold_out_by_time(data: Interactions, cut: int | None = None) -> Holdout:
     return Holdout(history, truth, f"the first baskets of {n:,} users from {day} on, strict time", later)
 
 
-def _hold_out_period(data: Interactions, horizon: int, everyone: bool) -> Holdout:
+def _hold_out_period(data: Interactions, horizon: int, everyone: bool, end: int | None = None) -> Holdout:
     """Hold out what users with earlier events did within the last period; lists are made at its start."""
     if data.time is None or not data.n_rows:
         raise DataError(
             "horizon needs timestamps, got none; pass the timestamp column when reading, or leave it out.",
             parameter="horizon",
         )
-    cut = data.end_time - horizon
+    cut = (data.end_time if end is None else end) - horizon
     before = data.time < cut
     history = data.where(before)
     truth = data.where(~before & (np.diff(history.indptr) > 0)[data.user])
@@ -199,6 +204,20 @@ def strict_folds(data: Interactions, n_folds: int) -> list[Holdout]:
         folds.append(hold_out_by_time(data))
         data = folds[-1].history
     return folds
+
+
+def earlier_fold(holdout: Holdout) -> Holdout | None:
+    """The same hold-out one basket or period earlier, within its history; None if the data is too small."""
+    history = holdout.history
+    try:
+        if holdout.at is not None and holdout.horizon is not None:
+            everyone = holdout.everyone is not None
+            return _hold_out_period(history, holdout.horizon, everyone, end=holdout.at)
+        if holdout.later is not None:
+            return hold_out_by_time(history)
+    except DataError:
+        return None
+    return last_baskets(history)[0] if _users_return(history) else None
 
 
 def _random_items(data: Interactions, seed: int) -> Bools:

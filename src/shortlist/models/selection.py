@@ -27,7 +27,9 @@ class SelectionReport:
     validation
         What was held out.
     models
-        One row per model: `model`, `params`, `N` (its best fixed N) and `score` (the metric at that N).
+        One row per model, the selected one first: `model`, `params`, `N` (its best fixed N) and `score` (the
+        metric at that N). Models that are close to the best one also have `served_score`: the metric with the
+        cutoff that would be served. The highest one is selected.
     cutoffs
         One row per cutoff: `cutoff` and `score`. Each user is scored by a cutoff fitted on other users.
     skipped
@@ -37,10 +39,11 @@ class SelectionReport:
     metric
         Metric of the scores: `"f1"`, `"ndcg"` or `"value"`.
     held_out
-        The metric on users that took no part in choosing: `score`, `standard_error`, `n_users`, `choices`
-        (what each half of the validation users chose for the other half) and `baselines`: 10 items and the
-        best N for everyone, each with its score and the difference with its interval and p-value. None if it
-        was not measured: with fewer than four validation users, and with a `Guarantee`.
+        The metric on users that took no part in choosing: `score`, `error`, `standard_error`, `drift`,
+        `n_changes`, `n_users`, `choices` (what each half of the validation users chose for the other half)
+        and `baselines`: 10 items and the best N for everyone, each with its score and the difference with its
+        interval and p-value. None if it was not measured: with fewer than four validation users, and with a
+        `Guarantee`.
     gain, cost
         What a shown item earns if the user takes it, and costs if not; None if money was not given.
     users
@@ -55,6 +58,11 @@ class SelectionReport:
     epochs and cutoff are chosen on every other validation user and scored on the rest, both ways. Each half
     chooses on fewer users than the model that is returned was chosen on. One dependence is left: while models
     are compared, their number of epochs comes from all validation users.
+
+    `standard_error` says how much the score of `held_out` would vary with other users at the same time.
+    Lists are shown later. `drift` says how much scores change from one basket or period to the next: it is
+    the root mean square of `n_changes` (up to three) such changes of a simple ranker's score, the latest one
+    up to the validation. It is None if the data has no earlier basket or period. `error` contains both.
 
     Examples
     --------
@@ -141,7 +149,7 @@ class SelectionReport:
             )
             lines.append(
                 f"{metric.title[0].upper()}{metric.title[1:]} on users that took no part in choosing: "
-                f"{metric.text(found['score'])} ± {metric.text(found['standard_error'])} "
+                f"{metric.text(found['score'])} ± {describe_error(metric, found)} "
                 f"({found['n_users']:,} users; {halves})."
             )
             for row in found.get("baselines", ()):
@@ -164,6 +172,9 @@ class SelectionReport:
             "best N": [str(row["N"]) for row in self.models],
             f"{title} at best N": [text(row["score"]) for row in self.models],
         }
+        if any("served_score" in row for row in self.models):
+            served = [row.get("served_score") for row in self.models]
+            models[f"{title} as served"] = ["" if one is None else text(one) for one in served]
         cutoffs = {
             f"cutoff for {self.models[0]['model']}": [row["cutoff"] for row in self.cutoffs],
             title: [text(row["score"]) for row in self.cutoffs],
@@ -191,6 +202,17 @@ class SelectionReport:
         return "".join(parts)
 
 
+def describe_error(metric: type[Metric], held_out: dict[str, Any]) -> str:
+    """The error of a score on other users, and what it contains."""
+    users = metric.text(held_out["standard_error"])
+    if held_out.get("drift") is None:
+        return f"{users} (without drift over time, which was not measured)"
+    return (
+        f"{metric.text(held_out['error'])}, of which {users} for other users and "
+        f"{metric.text(held_out['drift'])} for drift over time"
+    )
+
+
 def _check_rows(rows: Any, name: str, others: set[str]) -> None:
     """Raise ModelFileError unless every row has a name, a score and the other keys."""
     if not isinstance(rows, list):
@@ -199,7 +221,8 @@ def _check_rows(rows: Any, name: str, others: set[str]) -> None:
         if not isinstance(row, dict) or not row.keys() >= others:
             raise file_error(f"{name}s", f"must hold {name}, score and {', '.join(sorted(others))}")
         check_text(row, name)
-        check_float_value(row, "score")
+        for score in ("score", "served_score")[: 1 + ("served_score" in row)]:
+            check_float_value(row, score)
 
 
 def _check_held_out(found: Any) -> None:
@@ -208,9 +231,11 @@ def _check_held_out(found: Any) -> None:
         return
     if not isinstance(found, dict):
         raise file_error("held_out", "must be an object")
-    check_names(found, ("score", "standard_error", "n_users", "choices"), ["baselines"])
-    for name in ("score", "standard_error"):
-        check_float_value(found, name)
+    later = ("baselines", "drift", "n_changes", "error")  # files of earlier versions do not have them
+    check_names(found, ("score", "standard_error", "n_users", "choices"), later)
+    for name in ("score", "standard_error", "drift", "error"):
+        if name in ("score", "standard_error") or found.get(name) is not None:
+            check_float_value(found, name)
     n_users, choices = found["n_users"], found["choices"]
     if isinstance(n_users, bool) or not isinstance(n_users, int):
         raise file_error("n_users", "must be a number of users")

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from shortlist.auto.choice import USUAL_LENGTH
 from shortlist.auto.cut import CutResult
-from shortlist.auto.search import USUAL_LENGTH
 from shortlist.core.metrics import PER_USERS, ListValue, Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN

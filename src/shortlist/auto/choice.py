@@ -1,0 +1,267 @@
+"""Choose model and cutoff together by the score that will be served, and score that choice on other users."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from shortlist.auto.cutoff_choice import BOUNDARY, FIXED, CutoffChoice, compare_cutoffs, default_cutoffs
+from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model, validate
+from shortlist.core.metrics import Metric
+from shortlist.cutoff import Boundary
+from shortlist.cutoff.base import Cutoff
+from shortlist.data.lists import RankedLists
+from shortlist.errors import DataError
+from shortlist.evaluation import paired_test
+from shortlist.models.base import Recommender
+from shortlist.models.counting import PersonalFrequency, Popularity
+from shortlist.types import Doubles, Longs
+
+REACH = 0.9  # share of the highest score at a fixed N from which a model is compared with its cutoffs
+FINALISTS = 3  # models that are
+USUAL_LENGTH = 10  # a common length of lists for everyone, as a baseline
+RESAMPLES = 2_000  # of the test against the same length for everyone
+EARLIER_FOLDS = 3  # changes between consecutive ones, and to the validation, are the drift
+MIN_COMMON = 20  # users in two folds, to measure a change
+MIN_USERS = 4  # two in each half, because choosing a cutoff halves them again
+
+CutoffArgument = Cutoff | Literal["auto"] | None
+
+
+class JointChoice(NamedTuple):
+    """A model, how its lists end, and the score of both."""
+
+    validation: Validation
+    cutoff: CutoffChoice | None  # None: lists end at the model's boundary, or the request says N
+    score: float
+    compared: dict[int, float]  # the score that each compared model would be served with, by position
+
+    @property
+    def cutoff_name(self) -> str:
+        """Name of the cutoff, or what stands for it."""
+        if self.cutoff is not None:
+            return self.cutoff.name
+        return BOUNDARY if self.validation.model.has_boundary else FIXED
+
+    def lists(self, part: Validation) -> RankedLists:
+        """The lists that this choice would show to the users of `part`."""
+        if self.cutoff is not None:
+            return self.cutoff.cutoff.apply(part.candidates, history=part.holdout.history)
+        if part.model.has_boundary:
+            return Boundary().apply(part.candidates)
+        return part.candidates.head(self.validation.N)
+
+
+def find_finalists(validated: Iterable[Validation]) -> list[int]:
+    """Positions of the models that are compared with their cutoffs, in the given order."""
+    scores = [one.score for one in validated]
+    best = sorted(range(len(scores)), key=lambda number: -scores[number])[:FINALISTS]
+    return sorted(number for number in best if scores[number] >= REACH * scores[best[0]])
+
+
+def choose_jointly(validated: list[Validation], cutoff: CutoffArgument) -> JointChoice:
+    """The model and cutoff with the highest score as served; the first of equals.
+
+    A cutoff that is chosen is scored on users it was not fitted on. Models that are far behind at their best
+    fixed N are not compared.
+    """
+    best, compared = None, {}
+    for number in find_finalists(validated):
+        one = _choose_cutoff(validated[number], cutoff)
+        compared[number] = one.score
+        if best is None or one.score > best.score:
+            best = one
+    assert best is not None
+    if best.cutoff is not None and cutoff == "auto":
+        best = best._replace(cutoff=_fit_choice(best.validation, best.cutoff))
+    return best._replace(compared=compared)
+
+
+def _choose_cutoff(validation: Validation, cutoff: CutoffArgument) -> JointChoice:
+    """How the lists of one model end, and their score; a cutoff that was chosen is not fitted yet."""
+    metric, truth, history = validation.metric, validation.holdout.truth, validation.holdout.history
+    if cutoff is None:
+        choice = JointChoice(validation, None, 0.0, {})
+        return choice._replace(score=validation.evaluate(choice.lists(validation)).mean(metric))
+    if cutoff != "auto":
+        fitted, name = validation.fit_cutoff(cutoff), type(cutoff).__name__
+        score = validation.evaluate(fitted.apply(validation.candidates, history=history)).mean(metric)
+        reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
+        return JointChoice(validation, CutoffChoice(name, fitted, {name: score}, reason, metric), score, {})
+    money, lists = validation.money, validation.candidates
+    gain, cost = (None, None) if money is None else (money.gain, money.cost)
+    cutoffs = default_cutoffs(
+        validation.n_candidates,
+        probabilities=lists.probabilities is not None,
+        metric=metric,
+        gain=gain,
+        cost=cost,
+    )
+    if validation.model.has_boundary:
+        cutoffs[BOUNDARY] = Boundary()
+    users = validation.holdout.user_ids
+    chosen = compare_cutoffs(lists, truth, history, cutoffs, metric=metric, money=money, users=users)
+    return JointChoice(validation, chosen, chosen.scores[chosen.name], {})
+
+
+def _fit_choice(best: Validation, choice: CutoffChoice) -> CutoffChoice:
+    """The cutoff fitted on all users, or a fixed N if that is better on all of them."""
+    if choice.name == BOUNDARY:
+        return choice
+    fitted = replace(choice, cutoff=best.fit_cutoff(choice.cutoff))
+    if choice.name == FIXED:
+        return fitted
+    lists = fitted.cutoff.apply(best.candidates, history=best.holdout.history)
+    score = best.evaluate(lists).mean(best.metric)
+    if score >= best.score:
+        return fitted
+    text = Metric.registry[best.metric].text
+    reason = (
+        f"fitted on all validation users, {choice.name!r} scores {text(score)} on them and a fixed N "
+        f"{text(best.score)}; the scores in the table come from halves that are too small to rely on"
+    )
+    gain, cost = (None, None) if best.money is None else (best.money.gain, best.money.cost)
+    fixed = default_cutoffs(best.n_candidates, metric=best.metric, gain=gain, cost=cost)[FIXED]
+    return CutoffChoice(FIXED, best.fit_cutoff(fixed), choice.scores, reason, best.metric)
+
+
+# ------------------------------------------------------------------ the score on users that did not choose
+class HalfSelections:
+    """The best settings of each model according to each half of the validation users alone."""
+
+    def __init__(self) -> None:
+        self.best: list[dict[int, tuple[float, Validation]]] = [{}, {}]  # by number of the model
+
+    def add(self, number: int, candidate: Validation) -> None:
+        """Take the settings for each half where they are the best of the model so far."""
+        if candidate.holdout.truth.active_users.size < MIN_USERS:
+            return
+        for users, best in zip(halves(candidate), self.best, strict=True):
+            score = candidate.restrict(users).score
+            if number not in best or score > best[number][0]:
+                best[number] = score, candidate
+            leader = max(score for score, _ in best.values())
+            for behind in [other for other in best if best[other][0] < REACH * leader]:
+                del best[behind]  # it would not be compared
+
+
+def halves(validation: Validation) -> tuple[Longs, Longs]:
+    """Positions of the users of each half: every other user."""
+    n = validation.holdout.users.size
+    return np.arange(0, n, 2), np.arange(1, n, 2)
+
+
+def held_out_score(selections: HalfSelections, cutoff: CutoffArgument) -> dict[str, Any] | None:
+    """Score what each half chooses, model and cutoff, on the other half; None if there are too few users."""
+    values: list[list[Doubles]] = []
+    choices, best_lengths = [], []
+    for half, best in enumerate(selections.best):
+        if not best:
+            return None
+        candidates = [best[number][1] for number in sorted(best)]
+        chosen = choose_jointly([one.restrict(halves(one)[half]) for one in candidates], cutoff)
+        found = next(one for one in candidates if one.model is chosen.validation.model)
+        if found.model.uses_epochs:
+            found = _stop_on_half(found, half)
+            chosen = choose_jointly([found.restrict(halves(found)[half])], cutoff)
+        other = found.restrict(halves(found)[1 - half])
+        best_lengths.append(chosen.validation.N)
+        lengths = USUAL_LENGTH, best_lengths[-1]
+        shown = chosen.lists(other), *(other.candidates.head(N) for N in lengths)
+        values.append([other.evaluate(one).values(found.metric) for one in shown])
+        choices.append(f"{type(found.model).__name__}, {chosen.cutoff_name}")
+    scores, usual, best_fixed = (np.concatenate(columns) for columns in zip(*values, strict=True))
+    named = " or ".join(dict.fromkeys(map(str, best_lengths)))
+    baselines = {f"{USUAL_LENGTH} for everyone": usual, f"best N ({named}) for everyone": best_fixed}
+    score, error = float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(scores.size))
+    changes = measure_changes(found)
+    drift = abs(score) * float(np.sqrt(np.mean(np.square(changes)))) if changes else None
+    return {
+        "score": score,
+        "standard_error": error,
+        "drift": drift,
+        "n_changes": len(changes),
+        "error": error if drift is None else float(np.hypot(error, drift)),
+        "n_users": int(scores.size),
+        "choices": choices,
+        "baselines": [
+            {"name": name, "score": float(baseline.mean())} | _difference(scores, baseline)
+            for name, baseline in baselines.items()
+        ],
+    }
+
+
+def _difference(scores: Doubles, baseline: Doubles) -> dict[str, float]:
+    """The mean difference with its interval and p-value."""
+    test = paired_test(scores, baseline, resamples=RESAMPLES)
+    return {"difference": test.difference, "low": test.low, "high": test.high, "p": test.p_bootstrap}
+
+
+def _stop_on_half(found: Validation, half: int) -> Validation:
+    """The same settings, with the number of epochs chosen on this half alone."""
+    truth = found.restrict(halves(found)[half]).holdout.truth
+    fitted = fit_model(
+        found.model, found.holdout.history, valid=truth, engine=found.engine, items=found.items
+    )
+    return replace(found, model=fitted, given=None)
+
+
+# ------------------------------------------------------------------ drift
+def measure_changes(found: Validation) -> list[float]:
+    """Relative changes of a simple ranker's score from one fold to the next, the latest first.
+
+    The folds are the hold-out and the same one, two and three baskets or periods earlier. The ranker counts:
+    it is the better one of `PersonalFrequency` and `Popularity`, and its lists have the best N of the latest
+    fold. Its score changes because the data changes; the chosen model would take too long to be fitted again.
+    """
+
+    filter_seen = found.filter_seen
+    if filter_seen is None:
+        filter_seen = not found.holdout.history.has_repeats  # as in the latest fold, also where none is left
+
+    def rank(model: Recommender, fold: Holdout) -> Validation:
+        return validate(
+            model,
+            fold,
+            n_candidates=found.n_candidates,
+            metric=found.metric,
+            filter_seen=filter_seen,
+            n_threads=found.n_threads,
+            money=found.money,
+        )
+
+    latest = max((rank(kind(), found.holdout) for kind in (PersonalFrequency, Popularity)), key=_score)
+    by_basket = found.holdout.later is None and found.holdout.horizon is None
+    changes: list[float] = []
+    fold, later = found.holdout, _values_by_user(latest, latest.N)
+    while len(changes) < EARLIER_FOLDS:
+        before = earlier_fold(fold)
+        if before is None:
+            break
+        try:
+            values = _values_by_user(rank(latest.model, before), latest.N)
+        except DataError:
+            break
+        pair = [later, values]
+        if by_basket:  # an earlier basket of fewer users: compare them with themselves
+            both = ~np.isnan(later) & ~np.isnan(values)
+            pair = [later[both], values[both]]
+        if min((~np.isnan(each)).sum() for each in pair) < MIN_COMMON or not np.nanmean(pair[1]) > 0:
+            break
+        changes.append(float(np.nanmean(pair[0]) / np.nanmean(pair[1]) - 1))
+        fold, later = before, values
+    return changes
+
+
+def _score(validation: Validation) -> float:
+    return validation.score
+
+
+def _values_by_user(validation: Validation, N: int) -> Doubles:
+    """(n_users,) the metric of lists of N items; NaN for users who were not held out."""
+    report = validation.evaluate(validation.candidates.head(N))
+    truth = validation.holdout.truth
+    values = np.full(truth.n_users, np.nan)
+    values[truth.users.lookup(report.user_ids)] = report.values(validation.metric)
+    return values

@@ -1,0 +1,332 @@
+"""Model and cutoff chosen together, and the score of that choice on users that took no part in it."""
+
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+import shortlist as sl
+import shortlist.auto.fit as auto
+from shortlist.auto import choice as auto_choice
+from shortlist.auto.choice import (
+    HalfSelections,
+    choose_jointly,
+    find_finalists,
+    halves,
+    held_out_score,
+    measure_changes,
+)
+from shortlist.auto.validation import hold_out, last_baskets, validate
+from shortlist.cutoff import FixedN
+from shortlist.errors import ModelFileError
+from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
+from shortlist.models.selection import SelectionReport
+from shortlist.reports.model_page import _held_out
+from tests.auto.test_fit import shoppers
+
+MODELS = ["Popularity", "PersonalFrequency"]
+
+
+def users_of(truth, half):
+    """Ids of every other user with truth."""
+    return truth.users.to_ids(truth.active_users[half::2])
+
+
+def part_of(truth, half):
+    kept = np.isin(truth.user, truth.active_users[half::2])
+    return truth.where(kept)
+
+
+# ------------------------------------------------------------------ model and cutoff together
+def mixed_baskets(n_users=120):
+    """Baskets of one item or of six; the history does not tell which comes next."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for user in range(n_users):
+        for visit in range(4):
+            items = rng.permutation(30)[: 6 if rng.random() < 0.5 else 1]
+            rows += [(f"u{user:03}", f"i{item:02}", 86_400 * (7 * visit + user % 5)) for item in items]
+    return sl.Interactions.from_tuples(rows)
+
+
+def ordered_and_separated(data):
+    """Two rankers: the true items first but with the same scores for all users; and with scores that tell
+    them apart, where one true item in ten is missed."""
+    rng, truth = np.random.default_rng(0), hold_out(data).truth
+    true = truth.to_csr().toarray() > 0
+    order = np.argsort(np.argsort(-(true + rng.random(true.shape)), axis=1), axis=1)
+    separated = np.where(true & (rng.random(true.shape) > 0.1), 4.0, 0.0) + rng.random(true.shape)
+    return [sl.PrecomputedScores(scores=-1.0 * order), sl.PrecomputedScores(scores=separated)]
+
+
+def test_a_model_with_better_lists_beats_one_with_a_better_fixed_n():
+    data = mixed_baskets()
+    models = ordered_and_separated(data)
+    at_n, separated = (
+        validate(model, hold_out(data), n_candidates=20, filter_seen=False) for model in models
+    )
+    assert 0.9 * at_n.score < separated.score < at_n.score
+    fitted = sl.fit(data, models=models, filter_seen=False)
+    assert fitted.scores is models[1].scores
+    first, second = fitted.selection_.models
+    assert first["score"] < second["score"]
+    assert first["served_score"] > 1.2 * second["served_score"]
+    assert first["served_score"] == fitted.selection_.cutoffs[0]["score"]
+    assert "as served" in str(fitted.selection_)
+    held_out = fitted.selection_.held_out  # each half chooses it, too
+    assert held_out["score"] > 1.2 * second["served_score"]
+    fixed = sl.fit(data, models=models, filter_seen=False, cutoff=FixedN())
+    assert fixed.scores is models[0].scores  # with one length for all, the other model is better
+
+
+def test_models_far_behind_are_not_compared(monkeypatch):
+    scores = [0.5, 0.44, 0.46, 0.49, 0.48]
+    parts = [SimpleNamespace(score=score) for score in scores]
+    assert find_finalists(parts) == [0, 3, 4]
+    assert find_finalists(parts[:2]) == [0]
+    assert find_finalists([SimpleNamespace(score=0.0)] * 2) == [0, 1]
+
+
+@pytest.mark.parametrize("cutoff", ["auto", None])
+def test_a_joint_model_is_compared_with_its_own_boundary(cutoff, monkeypatch):
+    data = sl.load_dataset("sample")
+    found = validate(sl.DKHRM(n_epochs=3), hold_out(data), n_candidates=50)
+    choice = choose_jointly([found], cutoff)
+    truth = found.holdout.truth
+    own = found.model.recommend(truth.users.to_ids(truth.active_users), at=truth)
+    expected = evaluate(own, truth).mean("f1")
+    if cutoff is None:
+        assert choice.cutoff is None
+        assert choice.cutoff_name == "the model's boundary"
+        assert choice.score == pytest.approx(expected, rel=0.02)  # candidates beyond 50 are cut
+    else:
+        assert choice.cutoff.scores["the model's boundary"] == pytest.approx(expected, rel=0.02)
+
+
+def test_a_boundary_that_is_chosen_is_served_and_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(auto_choice, "default_cutoffs", lambda *_, **__: {"fixed N": FixedN(N=1)})
+    model = sl.fit(sl.load_dataset("sample"), models=sl.DKHRM(n_epochs=3))
+    assert model.selection_.cutoffs[0]["cutoff"] == "the model's boundary"
+    lists = sl.load_model(model.save(tmp_path / "m")).recommend()
+    assert lists.lengths.tolist() == model.recommend(cutoff="boundary").lengths.tolist()
+
+
+# ------------------------------------------------------------------ the score on other users
+def test_score_is_that_of_each_half_choosing_for_the_other_by_hand():
+    data = shoppers()
+    report = sl.fit(data, models=MODELS, cutoff=sl.cutoff.FixedN(), budget="quick").selection_
+    history, truth, *_ = hold_out(data)
+    fitted = [getattr(sl, name)().fit(history) for name in MODELS]
+    values, choices = [], []
+    for half in (0, 1):
+        scored = []
+        for model in fitted:
+            lists = model.recommend(users_of(truth, half), N=50, at=truth)
+            curve = fixed_n_curve(lists, part_of(truth, half), range(1, 51))
+            scored.append((float(curve["f1"].max()), best_fixed_n(curve)))
+        best = int(np.argmax([score for score, _ in scored]))
+        lists = fitted[best].recommend(users_of(truth, 1 - half), N=scored[best][1], at=truth)
+        values.append(evaluate(lists, part_of(truth, 1 - half)).values("f1"))
+        choices.append(f"{MODELS[best]}, FixedN")
+    values = np.concatenate(values)
+    assert report.held_out["score"] == pytest.approx(values.mean())
+    assert report.held_out["standard_error"] == pytest.approx(values.std(ddof=1) / np.sqrt(values.size))
+    assert report.held_out["error"] == pytest.approx(
+        np.hypot(report.held_out["standard_error"], report.held_out["drift"])
+    )
+    assert report.held_out["n_users"] == truth.active_users.size == values.size
+    assert report.held_out["choices"] == choices
+
+
+def noise(n_users=60):
+    """Users who buy items at random: nothing can be learned, so any lead on validation is chance."""
+    rng = np.random.default_rng(5)
+    rows = [
+        (f"u{user:02}", f"i{item:02}", visit * 86_400)
+        for user in range(n_users)
+        for visit in range(4)
+        for item in rng.choice(30, 2, replace=False)
+    ]
+    return sl.Interactions.from_tuples(rows)
+
+
+def test_best_of_many_random_settings_is_not_reported_as_if_it_were_found():
+    found = sl.fit(noise(), models="PersonalFrequency", budget=20).selection_
+    assert found.held_out["score"] < found.models[0]["score"]
+
+
+def test_number_of_epochs_is_chosen_on_the_choosing_half(monkeypatch):
+    history, truth, *_ = hold_out(noise())
+    model = sl.BPRMF(n_factors=4, n_epochs=12, patience=2, lr=0.2, seed=1)
+    found = validate(model, hold_out(noise()), n_candidates=20, n_threads=1)
+    selections = HalfSelections()
+    selections.add(0, found)
+    seen, apply = [], auto_choice.choose_jointly
+    monkeypatch.setattr(
+        auto_choice,
+        "choose_jointly",
+        lambda parts, cutoff: (seen.append(parts[0].model.n_epochs_), apply(parts, cutoff))[1],
+    )
+    assert held_out_score(selections, FixedN(n_candidates=20)) is not None
+    expected = [model.clone().fit(history, valid=part_of(truth, half)).n_epochs_ for half in (0, 1)]
+    assert seen[1::2] == expected  # each half chooses, stops, and fits its cutoff again
+
+
+def test_users_of_the_other_half_do_not_matter_for_what_a_half_chooses():
+    """Swap the truth of the second half: the choice of the first half stays."""
+    holdout = hold_out(shoppers())
+    truth = holdout.truth
+    second = np.isin(truth.user, truth.active_users[1::2])
+    changed = truth.where(~second).concat(replace_items(truth.where(second)))
+    chosen = []
+    for one in (truth, changed):
+        selections = HalfSelections()
+        for number, name in enumerate(MODELS):
+            changed_truth = holdout._replace(truth=one)
+            selections.add(number, validate(getattr(sl, name)(), changed_truth, n_candidates=20))
+        best = {name: score for name, (score, _) in selections.best[0].items()}
+        chosen.append(best)
+        assert [half.size for half in halves(selections.best[0][1][1])] == [20, 20]
+    assert chosen[0] == chosen[1]
+
+
+def replace_items(truth):
+    """The same users and times, other items."""
+    return replace(truth, item=(truth.item + 7) % truth.n_items)
+
+
+def test_model_and_lists_are_those_without_the_measurement(monkeypatch):
+    ours = sl.fit(shoppers(), models=MODELS, budget="quick")
+    monkeypatch.setattr(auto, "held_out_score", lambda *_: None)
+    plain = sl.fit(shoppers(), models=MODELS, budget="quick")
+    assert replace(ours.selection_, held_out=None) == plain.selection_
+    assert ours.recommend().items.tolist() == plain.recommend().items.tolist()
+
+
+def test_too_few_users_and_guarantees_are_not_measured():
+    rows = [(user, item, day) for user in "abc" for day in (0, 86_400) for item in ("x", "y")]
+    few = sl.fit(sl.Interactions.from_tuples(rows), models="Popularity", cutoff=sl.cutoff.FixedN())
+    assert few.selection_.held_out is None
+    assert "took no part" not in str(few.selection_)
+    guarantee = sl.cutoff.Guarantee(max_empty=0.9)
+    assert sl.fit(shoppers(), models="Popularity", cutoff=guarantee).selection_.held_out is None
+
+
+def test_score_is_shown_saved_and_reported(tmp_path):
+    lines = []
+    model = sl.fit(shoppers(), models=MODELS, metric="ndcg", budget="quick", progress=lines.append)
+    found = model.selection_.held_out
+    text = f"NDCG on users that took no part in choosing: {found['score']:.4f}"
+    assert text in str(model.selection_)
+    assert text in model.selection_._repr_html_()
+    assert any(text in line for line in lines)
+    assert _held_out(model)["score"] == f"{found['score']:.4f}"
+    same = replace(model.selection_, held_out=found | {"choices": ["EASE, fixed N"] * 2})
+    assert "both halves chose EASE, fixed N)." in str(same)
+    assert sl.load_model(model.save(tmp_path / "m")).selection_.held_out == found
+
+
+def test_no_cutoff_is_measured_at_the_fixed_n():
+    found = sl.fit(shoppers(), models=MODELS, cutoff=None, budget="quick").selection_.held_out
+    assert all(choice.endswith(", fixed N") for choice in found["choices"])
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [3, {"score": 0.1}, {"score": "high"}, {"n_users": 1.5}, {"n_users": True}, {"choices": "a"}],
+)
+def test_damaged_scores_are_refused(damage):
+    held_out = {"score": 0.1, "standard_error": 0.01, "n_users": 5, "choices": ["a", "b"]}
+    notes = {
+        "validation": "x",
+        "models": [{"model": "A", "params": {}, "N": 3, "score": 0.5}],
+        "cutoffs": [],
+        "skipped": {},
+        "reason": "",
+        "metric": "f1",
+    }
+    assert SelectionReport.from_notes(notes).held_out is None  # files of earlier versions
+    assert SelectionReport.from_notes(notes | {"held_out": held_out}).held_out == held_out
+    if damage == {"score": 0.1}:
+        held_out = damage  # the other keys are missing
+    elif isinstance(damage, dict):
+        held_out = held_out | damage
+    else:
+        held_out = damage
+    with pytest.raises(ModelFileError):
+        SelectionReport.from_notes(notes | {"held_out": held_out})
+
+
+def test_halves_train_with_the_content_of_items(monkeypatch):
+    given, fit_model = [], auto_choice.fit_model
+
+    def record(*args, items=None, **rest):
+        given.append(items)
+        return fit_model(*args, items=items, **rest)
+
+    monkeypatch.setattr(auto_choice, "fit_model", record)
+    data = sl.load_dataset("sample")
+    table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * (data.n_items // 2)})
+    sl.fit(data, models=sl.BPRMF(n_epochs=2), items=table, budget="quick")
+    assert [one.ids.values.to_list() for one in given] == [data.items.values.to_list()] * 2
+
+
+# ------------------------------------------------------------------ drift
+def loyal_shop(rates, n_users=400):
+    """Users who buy their own item again; `rates` are the shares of users who do so at each visit."""
+    rng = np.random.default_rng(2)
+    rows = []
+    for user in range(n_users):
+        for visit, rate in enumerate(rates):
+            item = user % 50 if rng.random() < rate else 50 + rng.integers(50)
+            rows.append((f"u{user:03}", f"i{item:02}", 86_400 * (7 * visit + user % 5)))
+    return sl.Interactions.from_tuples(rows)
+
+
+def test_changes_are_those_of_each_users_earlier_baskets_by_hand():
+    data = loyal_shop([0.9, 0.9, 0.9, 0.5, 0.9])
+    found = validate(sl.Popularity(), hold_out(data), n_candidates=20)
+    scores = []
+    for fold in last_baskets(data, 4):
+        users = fold.truth.users.to_ids(fold.truth.active_users)
+        lists = (
+            sl.PersonalFrequency().fit(fold.history).recommend(users, N=1, filter_seen=False, at=fold.truth)
+        )
+        scores.append(evaluate(lists, fold.truth).f1)
+    expected = [later / before - 1 for later, before in pairwise(scores)]
+    assert measure_changes(found) == pytest.approx(expected)
+    assert expected[0] > 0.4
+    assert expected[1] < -0.3
+
+
+def test_error_contains_the_drift():
+    steady, drifting = (
+        sl.fit(loyal_shop(rates), models="PersonalFrequency", cutoff=FixedN()).selection_.held_out
+        for rates in ([0.8] * 8, [0.9, 0.6] * 4)
+    )
+    assert steady["error"] < 3 * steady["standard_error"]
+    assert drifting["error"] > 8 * drifting["standard_error"]
+    assert steady["n_changes"] == drifting["n_changes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "n_changes"),
+    [({"validation": "by_time"}, 3), ({"users": "everyone", "horizon": "5d"}, 3), ({}, 3)],
+)
+def test_drift_is_measured_for_every_hold_out(arguments, n_changes):
+    found = sl.fit(sl.load_dataset("sample"), models="Popularity", cutoff=FixedN(), **arguments).selection_
+    assert found.held_out["n_changes"] == n_changes
+    assert "for drift over time" in str(found)
+
+
+def test_drift_is_not_measured_without_earlier_baskets():
+    data = loyal_shop([0.9, 0.9])
+    matrix = sl.Interactions.from_csr(sl.load_dataset("sample").to_csr())
+    for one in (data, matrix):
+        report = sl.fit(one, models="Popularity", cutoff=FixedN()).selection_
+        assert report.held_out["drift"] is None
+        assert report.held_out["error"] == report.held_out["standard_error"]
+        assert "without drift over time, which was not measured" in str(report)
