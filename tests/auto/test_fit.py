@@ -14,6 +14,7 @@ from shortlist.auto import search as auto_search
 from shortlist.auto.choice import choose_jointly
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import hold_out, hold_out_by_time
+from shortlist.core.metrics import Metric, metrics_to_optimize
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
@@ -217,6 +218,23 @@ def test_metric_selects_model_and_cutoff():
     assert rows["PersonalFrequency"]["score"] == found.curve["ndcg"].max()
     assert "NDCG at best N" in str(model.selection_)
     assert any("expected NDCG" in row["cutoff"] for row in model.selection_.cutoffs)
+
+
+@pytest.mark.parametrize("metric", metrics_to_optimize())
+def test_the_served_n_is_the_reported_one(metric):
+    """The length that is served, its score in the report, and that of `evaluate`."""
+    data = sl.load_dataset("sample")
+    money = {"gain": 1.0, "cost": 0.2} if Metric.registry[metric].needs_money else {}
+    fixed = FixedN(target=metric, n_candidates=50, **money)
+    given = {"models": "PersonalFrequency", "budget": "quick", "metric": metric, "cutoff": fixed, **money}
+    model = sl.fit(data, users="buyers", **given)
+    row, truth = model.selection_.models[0], hold_out(data).truth
+    assert row["N"] == model.cutoff_.N_
+    assert set(model.recommend(["u1", "u2", "u3"]).lengths.tolist()) == {row["N"]}
+    lists = sl.PersonalFrequency().fit(hold_out(data).history)
+    shown = lists.recommend(truth.users.to_ids(truth.active_users), N=row["N"], at=truth)
+    assert evaluate(shown, truth, **money).mean(metric) == pytest.approx(row["score"])
+    assert row["served_score"] == pytest.approx(row["score"])
 
 
 def test_seen_items_can_be_excluded_from_validation():

@@ -1,9 +1,5 @@
 """ALS against its objective, its closed form, and itself on other numbers of threads."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -97,24 +93,3 @@ def test_partial_fit_continues():
 def test_number_of_threads_changes_nothing():
     one = ALS(n_factors=40, n_epochs=2, n_threads=1).fit(crowd())
     assert bits(one) == bits(ALS(n_factors=40, n_epochs=2, n_threads=3).fit(crowd()))
-
-
-FINGERPRINTS = """
-import shortlist as sl
-from tests.models.cases import crowd
-print(sl.ALS(n_factors=40, n_epochs=2).fit(crowd()).fingerprint_)
-print(sl.GFCF(n_factors=40).fit(crowd()).fingerprint_)
-"""
-
-
-def test_threads_of_blas_change_nothing():
-    found = set()
-    for n in ("1", "2"):
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-        environment = os.environ | dict.fromkeys(names, n)
-        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        run = [sys.executable, "-c", FINGERPRINTS]
-        done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
-        assert len(set(done.stdout.split())) == 2
-        found.add(done.stdout)
-    assert len(found) == 1

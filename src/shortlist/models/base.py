@@ -731,7 +731,8 @@ class Recommender(Estimator, ABC):
         except ConfigError:  # scores given as a function have no bytes to compare
             return replace(state, fingerprint=None)
         digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=16)
-        digest.update(json.dumps([self._json_params(), notes], sort_keys=True, default=str).encode())
+        params = {name: value for name, value in self._json_params().items() if name != "n_threads"}
+        digest.update(json.dumps([params, notes], sort_keys=True, default=str).encode())
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
             digest.update(f"{name}{array.dtype}{array.shape}".encode())
