@@ -14,7 +14,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.screen import hide_panics
+from shortlist.cli.screen import guard_reading
 from shortlist.text import CONTROL
 
 EVIL = [
@@ -143,12 +143,12 @@ def test_the_password_of_a_database_is_nowhere(workdir, capsys, source):
 def test_backtraces_of_panics_are_not_shown(workdir):
     code = """
 import os, sys
-from shortlist.cli.screen import hide_panics
-with hide_panics("x.parquet"):
+from shortlist.cli.screen import guard_reading
+with guard_reading("x.parquet"):
     os.write(2, b"thread 'x' panicked at y\\nstack backtrace:\\n")
-with hide_panics("x.parquet"):
+with guard_reading("x.parquet"):
     os.write(2, b"a note\\n")
-with hide_panics("x.csv"):
+with guard_reading("x.csv"):
     os.write(2, b"at once\\n")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -175,7 +175,7 @@ def test_panics_on_lists_are_not_shown(workdir, command, monkeypatch, capfd):
 
 def test_hidden_output_is_restored_after_an_error(capfd):
     def fail():
-        with hide_panics("x.parquet"):
+        with guard_reading("x.parquet"):
             os.write(2, b"held\n")
             raise ZeroDivisionError
 

@@ -25,7 +25,7 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
-from shortlist.cli.screen import print_error, print_note
+from shortlist.cli.screen import prepare_memory, print_error, print_note
 from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX, report_typos
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
@@ -146,6 +146,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupts: list[int] = []
     try:
         with sane_width(), record_interrupts(interrupts):
+            if argv is None and tokens and not {"--help", "-h", "--version"} & set(tokens):
+                prepare_memory()
             app = build(tokens[0] if tokens else None)
             with print_warnings():
                 app(tokens, exit_on_error=False, print_error=False, result_action="return_value")
@@ -259,7 +261,7 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if is_interrupt(error):
         return "interrupted by Ctrl-C.", INTERRUPTED
     if is_out_of_memory(error):
-        return "not enough memory; use fewer rows, n_factors or n_threads.", INVALID_INPUT
+        return "not enough memory; use fewer rows, n_factors or n_threads, or a higher limit.", INVALID_INPUT
     if isinstance(error, ShortlistError):
         named = error.parameter is None or f"--{error.parameter}" in str(error)
         flag = "" if named else f" (On the command line: --{error.parameter}.)"

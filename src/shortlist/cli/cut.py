@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, hide_panics, print_note, show_json, show_text
+from shortlist.cli.screen import Json, guard_reading, print_note, show_json, show_text
 from shortlist.core.files import check_writable
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
@@ -122,7 +122,7 @@ def read_file(path: Path) -> "RankedLists":
     from shortlist.data.lists import describe_columns
 
     try:
-        with hide_panics(path):
+        with guard_reading(path):
             frame = read_candidate_table(path)
             lists = sl.RankedLists.from_frame(frame)
     except DataError as error:
@@ -142,7 +142,7 @@ def read_truth(path: Path | None, name: str) -> "Interactions | None":
 
     if path is None:
         return None
-    with hide_panics(path):
+    with guard_reading(path):
         data = read_outcomes(path)
     print_note(
         f"{name} {path}: {data.n_rows:,} rows, {data.active_users.size:,} users, {data.n_items:,} items"

@@ -12,7 +12,7 @@ import shortlist as sl
 from shortlist.auto.progress import show_progress
 from shortlist.auto.validation import build_model, fit_model
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
-from shortlist.cli.screen import Json, hide_panics, print_note, progress_lines, show, show_json, show_text
+from shortlist.cli.screen import Json, guard_reading, print_note, progress_lines, show, show_json, show_text
 from shortlist.cli.source import (
     BY_NAME,
     DEFAULTS,
@@ -91,7 +91,7 @@ def fit_folder(
     with warnings.catch_warnings(record=True) as caught, show_progress(progress_lines()) as display:
         warnings.simplefilter("always", DataWarning)
         try:
-            with hide_panics(source):
+            with guard_reading(source):
                 sl.fit_to_folder(
                     chosen,
                     source,

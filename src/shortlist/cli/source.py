@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import hide_panics, print_note, watch_memory
+from shortlist.cli.screen import guard_reading, print_note
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
@@ -239,7 +239,7 @@ def read_source(
                 )
             data = sl.load_dataset(source, progress=print_note)
         else:
-            with hide_panics(source), watch_memory():
+            with guard_reading(source):
                 data = sl.read_interactions(source, training=training, **asdict(reading))
     if quiet:
         return data
@@ -276,7 +276,7 @@ def read_event_source(source: str, reading: Reading) -> "Events":
 
     if _is_dataset(source):
         return Events(read_source(source, reading, training=False))
-    with warnings.catch_warnings(), hide_panics(source), watch_memory():
+    with warnings.catch_warnings(), guard_reading(source):
         warnings.simplefilter("ignore", DataWarning)  # printed below
         events, about = read_events(source, **asdict(reading))
     n_returns = events.returns.height
@@ -300,7 +300,7 @@ def _print_source(source: "DataSource") -> None:
 
 def read_content(path: Path, groups: "Iterable[str] | None" = None) -> "Items":
     """Read the content of items, with the columns of `groups` as categories; print which are used."""
-    with hide_panics(str(path)):
+    with guard_reading(str(path)):
         items = sl.read_items(path, categories=None if groups is None else list(groups))
     print_note(f"{path}: {items}")
     for note in items.source.notes:
@@ -321,7 +321,7 @@ def add_content(model: "Recommender", path: Path, groups: "Mapping[str, Any] | N
             f"--items needs a model fitted with --items, got a {type(model).__name__} without; fit it "
             "again with shortlist fit --items."
         )
-    with hide_panics(str(path)):
+    with guard_reading(str(path)):
         table, label = read_item_table(path)
     before = len(model.items_)
     try:
@@ -336,7 +336,7 @@ def read_lists(path: Path) -> "RankedLists":
     from shortlist.data.lists import describe_columns, read_table
 
     try:
-        with hide_panics(path):
+        with guard_reading(path):
             frame = read_table(path, None)
         lists = sl.RankedLists.from_frame(frame)
     except DataError as error:
