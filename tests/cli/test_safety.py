@@ -186,26 +186,21 @@ def test_hidden_output_is_restored_after_an_error(capfd):
 
 
 @pytest.mark.resources
-@pytest.mark.parametrize("megabytes", [300, 900])
-@pytest.mark.parametrize("source", ["sample", "big.csv"])
-def test_low_memory(tmp_path, monkeypatch, megabytes, source):
-    """One sentence while Python is alive; a library that aborts the process prints a few lines at most."""
+@pytest.mark.parametrize("megabytes", [300, 800, 1200])
+def test_low_memory(tmp_path, monkeypatch, megabytes):
+    """One sentence before memory runs out: polars would abort the process, OpenBLAS would try for ever."""
     monkeypatch.chdir(tmp_path)
     Path("big.csv").write_text(
         "user_id,item_id\n" + "".join(f"u{k % 9973},i{k * 7 % 9001}\n" for k in range(200_000))
     )
     limit = megabytes << 20
     done = subprocess.run(
-        [sys.executable, "-m", "shortlist", "fit", source, "--model", "EASE"],
+        [sys.executable, "-m", "shortlist", "fit", "big.csv", "--model", "EASE"],
         capture_output=True,
         text=True,
         timeout=120,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-        env=os.environ | {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
-    assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") <= 30
-    assert len(done.stderr) <= 4000
-    if megabytes == 300:
-        assert done.returncode == 2
-        assert done.stderr == "shortlist: not enough memory; use fewer rows, n_factors or n_threads.\n"
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("shortlist: not enough memory; use fewer rows, n_factors or n_threads")
