@@ -99,6 +99,9 @@ class Connection:
         except (OSError, asyncio.IncompleteReadError):
             self.close()
             return 0, b"{}"
+        except asyncio.CancelledError:  # the answer took too long, and must not be taken for the next one
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close it."""
