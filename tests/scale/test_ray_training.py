@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from shortlist.errors import ConfigError
 from shortlist.models.factorization import training
 from tests.models.cases import bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import Recorder, split
+from tests.models.test_als import shelf
 from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain, run_killed
 
 pytestmark = [
@@ -48,6 +50,14 @@ def test_same_bits_as_threads(cluster, name, n_workers, changed):
     assert found.fingerprint_ == expected.fingerprint_
     assert [call.epoch for call in recorder.calls] == list(range(1, 8))
     assert no_workers_remain()
+
+
+@pytest.mark.parametrize("items", [None, shelf()])
+def test_als_has_the_same_bits_as_threads(cluster, items):
+    build = partial(sl.ALS, n_factors=40, n_epochs=2)
+    expected, found = build().fit(crowd(), items=items), build()
+    found.fit(crowd(), items=items, engine=sl.RayEngine(n_workers=2))
+    assert bits(found) == bits(expected)
 
 
 def test_validation_and_checkpoints_move_between_engines(cluster, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.kernels.sgd import Parameters
+from shortlist.models.als import ALS
 from shortlist.models.base import load_model
 from shortlist.models.factorization.hrm import DKHRM, HRM
 from shortlist.models.factorization.mf import BPRMF, DKBPRMF
@@ -18,7 +19,8 @@ from shortlist.split import last_basket
 from tests.models.cases import FACTORS
 
 PLAIN = {"n_factors": FACTORS, "n_epochs": 25, "lr": 0.1, "reg": 0.001, "n_threads": 1, "tol": 0.0}
-MODELS = [BPRMF, DKBPRMF, HRM, DKHRM]
+SGD_MODELS = [BPRMF, DKBPRMF, HRM, DKHRM]
+MODELS = [*SGD_MODELS, ALS]
 KINDS = ["tea", "soap", "rope"]
 
 
@@ -41,7 +43,11 @@ def shop():
 
 @cache
 def fitted(kind):
-    return kind(**PLAIN).fit(shop(), items=table())
+    return build(kind).fit(shop(), items=table())
+
+
+def build(kind, **changed):
+    return ALS(n_factors=FACTORS) if kind is ALS else kind(**PLAIN | changed)
 
 
 def features(n_items=6):
@@ -124,7 +130,7 @@ def test_new_items_have_boundaries_and_probabilities(kind):
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_added_items_are_saved(kind, tmp_path):
-    model = kind(**PLAIN | {"n_epochs": 3}).fit(shop(), items=table())
+    model = build(kind, n_epochs=3).fit(shop(), items=table())
     before = model.recommend(N=10).to_frame()
     model.add_items(table(3, "n"))
     known = [f"i{i:02}" for i in range(60)]

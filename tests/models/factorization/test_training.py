@@ -82,11 +82,26 @@ def test_patience_keeps_the_best_parameters(bias, monkeypatch):
 
     monkeypatch.setattr("shortlist.models.factorization.model.build_evaluator", build_evaluator)
     train, valid = split()
-    one = model("BPRMF", patience=3, bias=bias).fit(train, valid=valid)
+    one = model("BPRMF", patience=3, bias=bias, init=1.0).fit(train, valid=valid)
     assert one.stopped_ == "patience"
     assert one.n_epochs_ == 3
     assert len(one.valid_scores_) == 6
-    assert bits(one) == bits(model("BPRMF", n_epochs=3, bias=bias).fit(train))
+    assert bits(one) == bits(model("BPRMF", n_epochs=3, bias=bias, init=1.0).fit(train))
+
+
+def test_patience_is_not_counted_while_vectors_are_short(monkeypatch):
+    """From small vectors on, biases learn first; factors follow epochs later."""
+    monkeypatch.setattr(training, "SHORT", 1e9)
+    train, valid = split()
+    one = model("LogMF", patience=1, n_epochs=12).fit(train, valid=valid)
+    assert (one.stopped_, len(one.losses_)) == ("n_epochs", 12)
+    monkeypatch.setattr(training, "SHORT", 0.0)
+    assert model("LogMF", patience=1, n_epochs=12).fit(train, valid=valid).stopped_ == "patience"
+    norms, shapes = {"user": 6.0, "item": 4.0}, {"user": (9, 2), "item": (16, 2)}
+    monkeypatch.setattr(training, "SHORT", 2.01)
+    assert training.has_short_vectors(norms, shapes)
+    monkeypatch.setattr(training, "SHORT", 1.99)
+    assert not training.has_short_vectors(norms, shapes)
 
 
 def test_tol_stops_when_the_loss_is_stable():

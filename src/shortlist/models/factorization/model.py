@@ -656,8 +656,9 @@ class FactorModel(WeightParams, ContentRecommender):
     def _with_items(self, state: FactorState, items: Items, history: History) -> FactorState:
         if state.features is None:
             return replace(state, history=history)
-        features, parameters = state.features.add_items(items, history.items, state.parameters)
-        trend, parameters = self.trend_of(history.merged), freeze(parameters)
+        features, rows, change = state.features.add_items(items, history.items)
+        parameters = freeze(features.add_to(state.parameters, rows, change))
+        trend = self.trend_of(history.merged)
         longer = replace(state, history=history, features=features, parameters=parameters, trend=trend)
         return replace(longer, index=ItemIndexCache())
 

@@ -185,22 +185,29 @@ class ItemFeatures:
         """The content of the items at these numbers, all of which take part in training."""
         return replace(self, content=align_rows(self.content, rows), n_trained=rows.size)
 
-    def add_items(self, items: Items, ids: IdMap, theta: Parameters) -> tuple["ItemFeatures", Parameters]:
-        """With new items, or new content of known ones; `ids` holds them all, the known ones first."""
-        n_known, n = theta.item.shape[0], len(ids)
+    def add_items(self, items: Items, ids: IdMap) -> tuple["ItemFeatures", Ints, csr_array]:
+        """With new items, or new content of known ones; `ids` holds them all, the known ones first.
+
+        Also (n,) the numbers of these items, and how their rows of X change.
+        """
+        n_known, n = self.content.shape[0], len(ids)
         rows, fresh = ids.align(items.ids), self.space.transform(items)
         place = np.concatenate([np.arange(n_known), np.full(n - n_known, UNKNOWN)]).astype(np.int32)
         before = align_rows(self.content, place)  # empty for new items
         place = np.arange(n, dtype=np.int32)
         place[rows] = n + np.arange(len(items), dtype=np.int32)
         longer = replace(self, content=align_rows(csr_array(vstack([before, fresh], format="csr")), place))
-        change = self._scaled(fresh) - self._scaled(csr_array(before[rows]))
-        by_item = {name: _pad(theta._asdict()[name], n) for _, name in TERMS}
-        item, bias = _pad(theta.item, n), _pad(theta.bias, n)
+        return longer, rows, csr_array(self._scaled(fresh) - self._scaled(csr_array(before[rows])))
+
+    def add_to(self, theta: Parameters, rows: Ints, change: csr_array) -> Parameters:
+        """The parameters after `add_items`."""
+        n = self.content.shape[0]
+        by_item = {name: pad_rows(theta._asdict()[name], n) for _, name in TERMS}
+        item, bias = pad_rows(theta.item, n), pad_rows(theta.bias, n)
         item[rows] += change @ self.vectors
         if bias.size:
             bias[rows] += change @ self.biases
-        return longer, theta._replace(item=item, bias=bias, **by_item)
+        return theta._replace(item=item, bias=bias, **by_item)
 
     def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(arrays, notes) that `from_arrays` reads."""
@@ -239,7 +246,7 @@ def _feature_scale(content: csr_array) -> Floats:
     return np.sqrt(CONTENT_WEIGHT / np.where(shared > 0, shared, np.inf)).astype(np.float32)
 
 
-def _pad(values: Floats, n: int) -> Floats:
+def pad_rows(values: Floats, n: int) -> Floats:
     """A copy with rows of 0 at the end; nothing if the model does not have the parameter."""
     if not values.size:
         return values.copy()

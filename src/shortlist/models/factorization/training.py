@@ -396,6 +396,12 @@ def has_moderate_norms(norms: Mapping[str, float]) -> bool:
     return all(norm < MAX_NORM for norm in norms.values())
 
 
+def has_short_vectors(norms: Mapping[str, float], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether training has learned little more than biases; it may need many epochs to leave the start."""
+    size = norms["user"] * norms["item"] / math.sqrt(shapes["user"][0] * shapes["item"][0])
+    return size < SHORT
+
+
 MAX_USERS = 2000
 MAX_ITEMS = 20
 BATCH = 256
@@ -476,6 +482,7 @@ def build_evaluator(
 
 CHECKPOINT_SECONDS = 5.0
 STOPPED = ("n_epochs", "tol", "patience", "interrupted", "step_size")
+SHORT = 0.5  # root mean square of ‖user‖ · ‖item‖ up to which scores are little more than biases
 TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over this many epochs
 
 
@@ -514,6 +521,7 @@ class TrainingState:
     losses: list[float] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     best_epoch: int = 0
+    start_epoch: int = 0  # the last one after which the vectors were still short
     stopped: str = "n_epochs"
     step_size: StepSize = field(default_factory=StepSize)
     epoch_complete: bool = True  # False while an epoch is running
@@ -578,7 +586,9 @@ def _record_epoch(state: TrainingState, loss: float, trainer: Trainer, options: 
         if not state.best_epoch or state.scores[-1] > max(state.scores[:-1]):
             trainer.keep_best()
             state.best_epoch = state.epoch
-        elif state.epoch - state.best_epoch >= options.patience:
+        elif has_short_vectors(trainer.norms(), options.shapes):
+            state.start_epoch = state.epoch
+        elif state.epoch - max(state.best_epoch, state.start_epoch) >= options.patience:
             state.stopped = "patience"
     elif options.tol > 0 and len(state.losses) > TOL_EPOCHS:
         recent = state.losses[-TOL_EPOCHS - 1 :]
@@ -594,6 +604,7 @@ def _save_checkpoint(state: TrainingState, trainer: Trainer, options: TrainingOp
         "losses": state.losses,
         "scores": state.scores,
         "best_epoch": state.best_epoch,
+        "start_epoch": state.start_epoch,
         "stopped": state.stopped,
         "halvings": state.step_size.halvings,
         "start_loss": state.step_size.start_loss,
@@ -641,11 +652,13 @@ def _restore_state(
     losses = list(check_floats(saved.notes, "losses"))
     notes, start_loss = saved.notes, check_float_value(saved.notes, "start_loss")
     best_epoch = check_whole_value(notes, "best_epoch", 0, MAX_WHOLE)
+    epoch = check_whole_value(notes, "epoch", best_epoch, MAX_WHOLE)
     state = TrainingState(
-        check_whole_value(notes, "epoch", best_epoch, MAX_WHOLE),
+        epoch,
         losses,
         list(check_floats(notes, "scores")),
         best_epoch,
+        check_whole_value(notes, "start_epoch", 0, epoch),
         check_text(notes, "stopped", STOPPED),
         StepSize(
             check_whole_value(notes, "halvings", 0, MAX_HALVINGS), start_loss, min([start_loss, *losses])
