@@ -20,6 +20,7 @@ iterations of each that reach 99.5% of the lower of their best NDCG@20 on the pa
 import argparse
 import time
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,11 @@ from shortlist.models.base import Recommender
 
 DATASETS = ("lastfm", "citeulike-t", "ml-1m")
 N, N_CANDIDATES, EASE_ITEMS, FACTORS = 20, 50, 6_000, 128
+BATCHES = (  # the quick ones first, so that an interrupted run has them on all datasets
+    ("ALS", "implicit ALS", "GFCF", "implicit BPR"),
+    ("BPRMF", "EASE", "cornac"),
+    ("LogMF", "DKBPRMF"),
+)
 EPOCHS = (1, 2, 3, 4, 6, 8, 12)
 EQUAL = 0.995  # share of the lower of two best NDCG that counts as equal quality
 SHARED: dict[str, Any] = {"n_threads": 1}
@@ -97,7 +103,7 @@ def candidates(n_items: int) -> dict[str, list[tuple[dict[str, Any], Any]]]:
         "GFCF": (sl.GFCF, ({}, {"n_factors": 512, "low_pass": 0.1})),
         "EASE": (sl.EASE, ({"reg": 300.0}, {"reg": 1000.0}) if is_dense else ({"reg": 20.0}, {"reg": 100.0})),
         "BPRMF": (sl.BPRMF, (SGD, SGD | {"reg": 0.003})),
-        "LogMF": (sl.LogMF, (SGD, SGD | {"lr": 0.2, "negatives": 10.0})),
+        "LogMF": (sl.LogMF, (SGD, SGD | {"lr": 0.1, "negatives": 4.0})),
         "DKBPRMF": (sl.DKBPRMF, (SGD, SGD | {"lr": 0.1})),
     }
     theirs = {
@@ -221,22 +227,24 @@ def compare_speed(tuned: dict[str, Any], train: Interactions) -> dict[str, Any]:
     return result
 
 
-def run(name: str, folder: Path, seed: int, kept: dict[str, Any]) -> dict[str, Any]:
-    """All models on one split of a dataset; `kept` are their settings, which the first seed chooses."""
+def run(
+    name: str, folder: Path, seed: int, models: tuple[str, ...], kept: dict[str, Any], result: dict[str, Any]
+) -> None:
+    """Some models on one split of a dataset; `kept` are their settings, which the first seed chooses."""
     rest, test = draw_fifth(read_matrix(name, folder), seed)
     history, truth = draw_fifth(rest, seed + 1_000)
     holdout = Holdout(history, truth, "a fifth of every user's items")
-    is_first, rows, tuned = not kept, {}, {}
-    for model, settings in candidates(rest.n_items).items():
-        tuned[model] = tune([kept[model]] if model in kept else settings, holdout)
-        kept[model] = tuned[model][1:]
-        rows[model] = measure(*tuned[model], rest, test)
-        print(f"{name}, seed {seed}, {model}: {rows[model]}", flush=True)
-    result = {"seed": seed, "users": test.active_users.size, "items": rest.n_items, "rows": rows}
-    if is_first:
+    result |= {"seed": seed, "users": test.active_users.size, "items": rest.n_items}
+    tuned: dict[str, Any] = {}
+    for model in models:
+        settings = [kept[model]] if model in kept else candidates(rest.n_items)[model]
+        tuned[model] = tune(settings, holdout)
+        result.setdefault("rows", {})[model] = measure(*tuned[model], rest, test)
+        print(f"{name}, seed {seed}, {model}: {result['rows'][model]}", flush=True)
+    if "ALS" in models and "ALS" not in kept:
         result["speed"] = compare_speed(tuned, rest)
         print(f"{name}, seed {seed}, speed: {result['speed']}", flush=True)
-    return result
+    kept |= {model: settings for model, (_, *settings) in tuned.items()}
 
 
 def warm_up() -> None:
@@ -261,8 +269,11 @@ def main() -> None:
     result: dict[str, Any] = {"machine": describe("implicit", "cornac"), "N": N, "factors": FACTORS}
     kept: dict[str, dict[str, Any]] = {name: {} for name in args.datasets}
     for seed in range(args.seeds):
-        for name in args.datasets:
-            result.setdefault(name, []).append(run(name, args.folder, seed, kept[name]))
+        rows: dict[str, dict[str, Any]] = {name: {} for name in args.datasets}
+        for models, name in product(BATCHES, args.datasets):
+            if not rows[name]:
+                result.setdefault(name, []).append(rows[name])
+            run(name, args.folder, seed, models, kept[name], rows[name])
             save_results("matrix", result)
 
 

@@ -217,8 +217,8 @@ class ALS(MatrixModel, ContentRecommender):
 
     search_space: ClassVar[Space] = {
         "n_factors": (64, 128, 256),
-        "unobserved": Range(0.01, 1.0),
-        "reg": Range(1e-3, 0.1),
+        "unobserved": Range(0.003, 0.5),
+        "reg": Range(2e-3, 0.05),
     }
     warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "n_epochs": 1}
     uses_engine: ClassVar[bool] = True

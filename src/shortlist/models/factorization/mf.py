@@ -102,10 +102,10 @@ class LogMF(FactorModel):
 
     search_space: ClassVar[Space] = {**SGD_SPACE, "c": Range(0.5, 8), "negatives": Range(1, 16)}
 
-    lr: float = 0.1
+    lr: float = 0.2
     init: float = 0.3
     c: float = 1.0
-    negatives: float | str = 4.0
+    negatives: float | str = 10.0
 
     def objective(self) -> Objective:
         """Classification only."""
