@@ -347,12 +347,19 @@ if __name__ == "__main__":
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--no-ablation", action="store_true")
     parser.add_argument("--earlier", action="store_true", help="evaluate only lists of earlier snapshots")
+    parser.add_argument("--curve", action="store_true", help="compute only the learning curve")
     parser.add_argument("--time", action="store_true", help="measure only the total running time")
     parser.add_argument("--name", default="dynamic_lists")
     given = parser.parse_args()
     for dataset in given.data or ("ml-100k", "ta-feng"):
         if given.time:
             write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})
+            continue
+        if given.curve:
+            split = sl.split.last_basket(sl.load_dataset(dataset))
+            before = Stage("valid", split.train, split.valid, Clock())
+            cutoff = select_cutoff(before, before.candidates(before.ranker(0))).cutoff
+            write(given.name, dataset, {"learning_curve_on_validation": learning_curve(before, cutoff)})
             continue
         if given.earlier:
             split = sl.split.last_basket(sl.load_dataset(dataset))

@@ -191,6 +191,7 @@ def main() -> None:
     parser.add_argument("--rows", type=float, action="append", help="millions of generated rows")
     parser.add_argument("--data", action="append", help="a published dataset")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--keep-as", help="name of the part in the results, if it is another comparison")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
@@ -205,7 +206,8 @@ def main() -> None:
             rows = given.rows or [] if wanted else ROWS.get(part, [])
             names = [*(f"{one:g}" for one in rows), *(given.data or [] if wanted else DATA.get(part, []))]
             found = compare(part, names, trees, given.repeats)
-            results[part] = results.get(part, {}) | found
+            kept_as = given.keep_as or part
+            results[kept_as] = results.get(kept_as, {}) | found
             results["machine"] = describe("lightgbm")
             save_results("waiting", results)
 

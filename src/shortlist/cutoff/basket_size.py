@@ -45,10 +45,6 @@ class BasketSize(Estimator):
         self.uses_expected_sizes_ = labels.lists.expected_sizes is not None
         return self._fit_columns(columns[labels.labeled], counts[labels.labeled])
 
-    def fit_history(self, history: Interactions, users: Ints, counts: Ints) -> Self:
-        """Fit counts (n,) that followed the histories of these users; no candidates are needed."""
-        return self.fit_history_columns(history_columns(history, users), counts)
-
     def fit_history_columns(self, columns: Doubles, counts: Ints) -> Self:
         """Fit counts (n,) that followed histories with these `history_columns`."""
         self.uses_history_, self.uses_expected_sizes_ = True, False

@@ -149,7 +149,7 @@ class SelectionReport:
             )
             lines.append(
                 f"{metric.title[0].upper()}{metric.title[1:]} on users that took no part in choosing: "
-                f"{metric.text(found['score'])} ± {describe_error(metric, found)} "
+                f"{metric.text(found['score'])} ± {explain_error(metric, found)} "
                 f"({found['n_users']:,} users; {halves})."
             )
             for row in found.get("baselines", ()):
@@ -202,7 +202,7 @@ class SelectionReport:
         return "".join(parts)
 
 
-def describe_error(metric: type[Metric], held_out: dict[str, Any]) -> str:
+def explain_error(metric: type[Metric], held_out: dict[str, Any]) -> str:
     """The error of a score on other users, and what it contains."""
     users = metric.text(held_out["standard_error"])
     if held_out.get("drift") is None:

@@ -223,7 +223,7 @@ def _table1_row(claims: Row, row: Row) -> Row:
         ("ndcg", "ndcg", 3),
     ):
         figure = row["figures"]["ndcg_own" if name == "ndcg" and not is_dynamic else f"{name}{cap}"]["mean"]
-        printed = "" if paper is None else f" ({paper[column]:g})"
+        printed = "" if paper is None else f" ({paper[column]:.3f})"
         cells.append(f"{figure:.{digits}f}{printed}{_mark(tests.get(f'{name}_covered'))}")
     everyone = row["figures"][f"f1_all{cap}" if is_dynamic else "f1"]["mean"]
     return {

@@ -367,7 +367,7 @@ def _dynamic_claim(chosen: dict[str, Row], found: Row, model: str, metric: str) 
     covered, baseline = (cell(chosen[each], metric, True, MAX_ITEMS) for each in (model, original))
     numbers = (
         f"Covered users: {covered:.4f} versus {baseline:.4f} over all users "
-        f"({_p(tests[f'{metric}_covered']['p_holm'])}, {_mean(chosen[model], 'cover_ratio'):.0%} covered), "
+        f"({_p(tests[f'{metric}_covered'])}, {_mean(chosen[model], 'cover_ratio'):.0%} covered), "
         f"but {title} has {found['same_users'][model][metric]:.4f} on these users. "
         f"All users: {_interval(tests[metric])}"
     )
@@ -494,8 +494,10 @@ def steady(values: Sequence[float]) -> bool:
 
 
 def _interval(test: Row) -> str:
-    return f"{test['difference']:+.4f} [{test['low']:+.4f}, {test['high']:+.4f}], {_p(test['p_holm'])}"
+    return f"{test['difference']:+.4f} [{test['low']:+.4f}, {test['high']:+.4f}], {_p(test)}"
 
 
-def _p(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+def _p(test: Row) -> str:
+    """The corrected p-value; with ≤ if no bootstrap sample was as far from 0."""
+    is_bound = test["p"] * (1 + RESAMPLES) < 1.5
+    return f"p {'≤' if is_bound else '='} {test['p_holm']:.3f}"

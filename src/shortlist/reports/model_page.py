@@ -24,7 +24,7 @@ from shortlist.data.check import check_data
 from shortlist.data.lists import REASON_TEXT, RankedList
 from shortlist.evaluation.report import Report
 from shortlist.models.base import Recommender
-from shortlist.models.selection import describe_error
+from shortlist.models.selection import explain_error
 from shortlist.reports.model_report import (
     MIN_USERS,
     P_LEVEL,
@@ -106,7 +106,7 @@ def _held_out(model: Recommender) -> dict[str, Any] | None:
     if found is None or found.held_out is None:
         return None
     metric = Metric.registry.get(found.metric, Metric)
-    score, error = metric.text(found.held_out["score"]), describe_error(metric, found.held_out)
+    score, error = metric.text(found.held_out["score"]), explain_error(metric, found.held_out)
     return found.held_out | {"metric": metric.title, "score": score, "error": error}
 
 
