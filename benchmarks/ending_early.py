@@ -2,7 +2,7 @@
 
     python benchmarks/ending_early.py
 
-`sl.fit` ends the training of a model whose expected F1 (`auto.epoch_watch.expected_f1`) is below 85% of the
+`sl.fit` ends the training of a model whose expected F1 (`auto.search.expected_f1`) is below 85% of the
 best model's. This trains BPRMF and HRM to the end on five datasets, on validation data only, with the first
 setting of `sl.fit` and on the smaller datasets also with two random ones. For each training it prints the
 lowest ratio of the expected F1, after any epoch from the twentieth on, to the highest F1 of all epochs. A
@@ -12,28 +12,18 @@ training can end by mistake only if this ratio is below 0.85. results/ending_ear
 from machine import describe, save_results
 
 import shortlist as sl
-from shortlist.auto.search import FAR, MIN_EPOCHS, REPEAT_DECAY, TREND_HALF_LIFE, expected_f1
-from shortlist.auto.space import default_space, draw
+from shortlist.auto.search import FAR, MIN_EPOCHS, default_space, draw, expected_f1
 from shortlist.auto.validation import build_model, hold_out, validate
 from shortlist.split import last_basket
 
 SETTINGS = {"ml-100k": 3, "online-retail": 3, "complete-journey": 3, "ta-feng": 1, "ml-1m": 1}
 
 
-def first_setting(model: str, history: sl.Interactions) -> dict[str, float]:
-    """The setting that `sl.fit` tries first."""
-    if model != "HRM":
-        return {}
-    repeat = {"repeat_decay": REPEAT_DECAY} if history.has_repeats else {}
-    return repeat | ({} if history.time is None else {"trend_half_life": TREND_HALF_LIFE})
-
-
 def train(name: str, model: str, setting: int) -> dict[str, object]:
     """The curve of one training."""
     holdout = hold_out(last_basket(sl.load_dataset(name)).train_valid, 0, "last_basket")
-    params = first_setting(model, holdout.history)
-    if setting:
-        params |= draw(default_space(model, timed=holdout.history.time is not None), 0, setting)
+    space = default_space(model, timed=holdout.history.time is not None)
+    params = draw(space, 0, setting) if setting else {}
     best = []
 
     def follow(epoch: object) -> None:

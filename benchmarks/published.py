@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 from earlier_snapshots import N_CANDIDATES
 from machine import RESULTS, describe, save_results
+from settings import search_settings
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
+from shortlist.auto.validation import build_model
 from shortlist.cutoff import Cutoff, FixedN, PerK
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -58,7 +60,7 @@ def evaluate_rankers(split: Split) -> tuple[Values, dict[str, Any]]:
     """The published rankers at their best N, and their settings."""
     models = {"GP-TopFreq": sl.PersonalFrequency(decay=1.0, popularity=1.0)}
     for name, title in (("TIFUKNN", "TIFU-KNN"), ("UPCF", "UP-CF")):
-        models[title] = sl.tune(name, split.train_valid, n_trials=N_TRIALS).build()
+        models[title] = build_model(name, search_settings(name, split.train_valid, N_TRIALS)[0])
     values, settings = {}, {}
     for name, model in models.items():
         valid = candidates(model, split.train, split.valid)

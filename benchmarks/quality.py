@@ -16,10 +16,11 @@ import time
 
 import numpy as np
 from machine import RESULTS, describe, save_results
+from settings import search_settings
 
 import shortlist as sl
-from shortlist.auto.space import SPACES
-from shortlist.auto.tune import tune
+from shortlist.auto.search import default_space
+from shortlist.auto.validation import build_model
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
 
 LENGTHS = range(1, 21)  # fixed N to try
@@ -50,17 +51,19 @@ def evaluate_model(
     began = time.perf_counter()
     if name in ("Popularity", "PersonalFrequency"):
         trials, seeds = min(trials, 12), 1
-    space = {**SPACES[name], **also}
-    found = tune(name, split.train_valid, n_trials=trials, seed=0, fixed=fixed, space=space)
+    space = {**default_space(name, timed=False), **also}
+    params, score = search_settings(name, split.train_valid, trials, fixed, space)
     tuning = time.perf_counter() - began
-    n = best_fixed_n(curve(found.build().fit(split.train), split.valid))
+    n = best_fixed_n(curve(build_model(name, params).fit(split.train), split.valid))
     rows = []
     for seed in range(seeds):
-        model = found.build(seed=seed) if "seed" in found.build().get_params() else found.build()
+        model = build_model(name, params)
+        if "seed" in model.get_params():
+            model.set_params(seed=seed)
         rows.append(row_at(curve(model.fit(split.train_valid), split.test), n))
     return {
-        "params": found.params,
-        "valid_f1": round(found.score, 4),
+        "params": params,
+        "valid_f1": round(score, 4),
         "N": n,
         **summarize(rows),
         "seconds": round(tuning),

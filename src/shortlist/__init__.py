@@ -1,66 +1,22 @@
 """Recommendations that know when to stop.
 
 Public names are imported on first use: `import shortlist` takes milliseconds, and a command line that only
-prints its help never loads a compiler. Type checkers read `__init__.pyi`, which `make fix` writes from the
-tables below.
+prints its help never loads a compiler. The names are those of `__init__.pyi`, which type checkers read, too;
+`make fix` adds new models to it.
 """
 
 import sys
 from importlib import import_module
 from typing import Any
 
-# name of a built-in model -> module that defines it, in the order of the command line's help
-MODEL_MODULES = {
-    "DKHRM": "shortlist.models.factorization.hrm",
-    "DKBPRMF": "shortlist.models.factorization.mf",
-    "HRM": "shortlist.models.factorization.hrm",
-    "BPRMF": "shortlist.models.factorization.mf",
-    "LogMF": "shortlist.models.factorization.mf",
-    "CRRMF": "shortlist.models.factorization.mf",
-    "ContentProfile": "shortlist.models.content",
-    "TwoStage": "shortlist.models.two_stage.two_stage",
-    "TIFUKNN": "shortlist.models.tifuknn",
-    "UPCF": "shortlist.models.upcf",
-    "EASE": "shortlist.models.ease",
-    "ALS": "shortlist.models.als",
-    "GFCF": "shortlist.models.gfcf",
-    "PersonalFrequency": "shortlist.models.counting",
-    "Popularity": "shortlist.models.counting",
-    "PrecomputedScores": "shortlist.models.precomputed",
-}
-# module -> its other public names; a module without names is itself public
-_NAMES: dict[str, tuple[str, ...]] = {
-    "shortlist.auto.cut": ("cut",),
-    "shortlist.auto.cutoff_choice": ("choose_cutoff", "default_cutoffs"),
-    "shortlist.auto.fit": ("fit",),
-    "shortlist.auto.tune": ("tune",),
-    "shortlist.core.engine": ("ThreadEngine",),
-    "shortlist.cutoff": (),
-    "shortlist.cutoff.allocation": ("Allocation", "allocate"),
-    "shortlist.cutoff.monitor": ("GuaranteeMonitor",),
-    "shortlist.data.check": ("check_data",),
-    "shortlist.data.datasets": ("load_dataset",),
-    "shortlist.data.files": ("read_interactions",),
-    "shortlist.data.filters": (),
-    "shortlist.data.ids": ("IdMap",),
-    "shortlist.data.interactions": ("Interactions",),
-    "shortlist.data.items": ("Items", "read_items"),
-    "shortlist.data.lists": ("RankedLists",),
-    "shortlist.errors": (),
-    "shortlist.evaluation.evaluate": ("compare", "evaluate", "evaluate_alerts"),
-    "shortlist.evaluation.exposure": ("evaluate_shown", "evaluate_tails"),
-    "shortlist.evaluation.experiment": ("evaluate_experiment", "plan_experiment"),
-    "shortlist.models.base": ("load_model",),
-    "shortlist.models.folders": ("fit_to_folder", "recommend_to_folder"),
-    "shortlist.models.precomputed": ("from_implicit",),
-    "shortlist.models.strict_time": ("evaluate_over_time",),
-    "shortlist.recommend.request": ("Exploration",),
-    "shortlist.scale.engine": ("RayEngine",),
-    "shortlist.scale.spark": (),
-    "shortlist.split": (),
-}
-_MODULES = MODEL_MODULES | {
-    name: module for module, names in _NAMES.items() for name in names or [module.rpartition(".")[2]]
+with open(f"{__file__}i", encoding="utf-8") as _stub:  # noqa: PTH123  # pathlib takes longer than all of this
+    _lines = [line.split() for line in _stub if line.startswith("from ")]
+# public name -> module that defines it, or package that contains it as a module
+_MODULES = {name: module for _, module, _, name, *_ in _lines}
+MODEL_MODULES = {  # the built-in models
+    name: module
+    for name, module in _MODULES.items()
+    if module.startswith("shortlist.models.") and name[0].isupper()
 }
 
 __all__ = sorted(["__version__", *_MODULES])
@@ -75,7 +31,7 @@ def __getattr__(name: str) -> Any:
         module = sys.modules[__name__]  # lets Python suggest the nearest name
         raise AttributeError(f"module 'shortlist' has no attribute {name!r}", name=name, obj=module)
     module = import_module(_MODULES[name])
-    value = getattr(module, name, module)
+    value = vars(module).get(name) or import_module(f"{module.__name__}.{name}")
     globals()[name] = value
     return value
 

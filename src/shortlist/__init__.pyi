@@ -1,4 +1,4 @@
-"""Written by .ci/write_stub.py from the tables in __init__.py; do not edit."""
+"""The public names: `from module import name as name`, one a line. `make fix` adds new models."""
 
 from shortlist import cutoff as cutoff
 from shortlist import errors as errors
@@ -7,7 +7,6 @@ from shortlist.auto.cut import cut as cut
 from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
 from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
 from shortlist.auto.fit import fit as fit
-from shortlist.auto.tune import tune as tune
 from shortlist.core.engine import ThreadEngine as ThreadEngine
 from shortlist.cutoff.allocation import Allocation as Allocation
 from shortlist.cutoff.allocation import allocate as allocate

@@ -11,8 +11,6 @@ from shortlist.auto.validation import (
     build_model,
     hold_out,
     hold_out_by_time,
-    last_baskets,
-    strict_folds,
     validate,
 )
 from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
@@ -34,16 +32,6 @@ def test_last_baskets_are_held_out_where_users_return():
     assert found.history.fingerprint == split.train_valid.fingerprint
     assert found.truth.fingerprint == split.test.fingerprint
     assert found.description == "the last baskets of 300 users"
-
-
-def test_every_fold_is_predicted_from_earlier_baskets():
-    late, early = last_baskets(sample(), 2)
-    assert late.history.n_rows + late.truth.n_rows == sample().n_rows
-    assert early.history.n_rows + early.truth.n_rows == late.history.n_rows
-    for history, truth, *_ in (late, early):
-        for user in truth.active_users:
-            before = history.time[history.indptr[user] : history.indptr[user + 1]]
-            assert before.max() < truth.time[truth.indptr[user]]
 
 
 def test_random_items_are_held_out_where_users_do_not_return():
@@ -189,12 +177,6 @@ def test_split_by_time_is_validated_under_strict_time_and_another_is_not():
     assert held.truth is split.valid
     with pytest.raises(ConfigError, match="train_valid"):
         hold_out(sample(), validation=split)  # the test set would be used
-
-
-def test_strict_folds_move_back_in_time():
-    late, early = strict_folds(sample(), 2)
-    assert early.later.time.max() < late.later.time.min()
-    assert early.history.n_rows + early.later.n_rows == late.history.n_rows
 
 
 def test_invalid_validation_is_refused():

@@ -124,9 +124,9 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
         for example in examples:
             words = shlex.split(example)[1:]
             # a guarantee needs a good model, so its example is run as it is
-            shorter = QUICK if words[0] in ("fit", "tune") and "--min_precision" not in words else []
+            shorter = QUICK if words[0] == "fit" and "--min_precision" not in words else []
             shorter = ["--quick"] if "--set" in words else shorter
-            shorter = [] if "--items" in words else shorter  # it has neither epochs nor factors
+            shorter = [] if {"--items", "--trials"} & set(words) else shorter  # without epochs and factors
             if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
                 continue  # these take minutes or need a network
             if words[0] == "serve" or "postgresql:" in example:
@@ -457,3 +457,19 @@ def test_file_that_is_not_a_model_is_not_overwritten(trained, capsys):
     assert main(["fit", "sample", "--quick", *QUICK, "--out", str(trained / "events.csv")]) == 2
     assert "not a saved model" in capsys.readouterr().err
     assert (trained / "events.csv").is_file()
+
+
+def test_compare_prints_and_writes_the_same_table(tmp_path, capsys):
+    lists, truth = tmp_path / "a.csv", tmp_path / "truth.csv"
+    lists.write_text("user_id,item_id,rank\nu,x,1\nv,y,1\n")
+    other = tmp_path / "b.csv"
+    other.write_text("user_id,item_id,rank\nu,y,1\nv,y,1\n")
+    truth.write_text("user_id,item_id\nu,x\nv,y\n")
+    command = ["compare", f"good={lists}", str(other), "--truth", str(truth)]
+    assert main([*command, "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)["table"]
+    assert [(row["model"], row["F1"]) for row in table] == [("good", 1.0), ("b", 0.5)]
+    assert main([*command, "--out", str(tmp_path / "table.md")]) == 0
+    assert "| good" in (tmp_path / "table.md").read_text()
+    assert main(["compare", str(lists), str(lists), "--truth", str(truth)]) == 2
+    assert "different names" in capsys.readouterr().err

@@ -35,7 +35,7 @@ VALUES = (
     "postgresql://nobody@localhost:1/x", "http://x", "uniform", "auto", "none", "popular", "random", "tpe",
 )  # fmt: skip
 SLOW = ("n_epochs", "n_threads", "trials", "jobs", "folds", "seeds")  # large values are valid, but slow
-COMMANDS = ("fit", "recommend", "evaluate", "compare", "tune", "inspect")
+COMMANDS = ("fit", "recommend", "evaluate", "compare", "inspect")
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,7 @@ def originals(tmp_path_factory):
     (folder / "many").mkdir()
     for part in range(2):
         events.filter(pl.int_range(pl.len()) % 2 == part).write_parquet(folder / "many" / f"{part}.parquet")
-    (folder / "tuned.toml").write_text(
-        'model = "DKBPRMF"\nscore = 0.1\n\n[params]\nn_factors = 8\nn_epochs = 1\n'
-    )
+    (folder / "tuned.toml").write_text('model = "DKBPRMF"\n\n[params]\nn_factors = 8\nn_epochs = 1\n')
     (folder / "new.txt").write_text("i1\ni2\n")
     here = Path.cwd()
     os.chdir(folder)
@@ -67,9 +65,7 @@ def originals(tmp_path_factory):
             ["fit", "events.csv", "--out", "model", "--test", "held.parquet", "--model", "DKBPRMF", *SMALL],
             ["fit", "events.csv", "--out", "counted", "--model", "PersonalFrequency"],
             *(["recommend", "model", "--out", f"lists.{ending}"] for ending in ("parquet", "csv", "jsonl")),
-            ["tune", "events.csv", "--model", "PersonalFrequency", "--trials", "2", "--jobs", "1",
-             "--study", "study.jsonl", "--out", "best.toml"],
-        ):  # fmt: skip
+        ):
             assert main(words) == GOOD
     finally:
         os.chdir(here)
@@ -126,7 +122,7 @@ def contents(path: str) -> dict[str, bytes]:
 TEMPLATES = [
     ("fit {events} --model {model} --out out", ("events.csv", "events.parquet", "events.jsonl", "many")),
     ("fit {events} --model {model} --out model --quick --json", ("events.csv", "events.parquet", "many")),
-    ("fit events.csv --config {events} --out out --quick", ("tuned.toml", "best.toml")),
+    ("fit events.csv --config {events} --out out --quick", ("tuned.toml",)),
     ("recommend {events} --out lists.csv", ("model", "counted")),
     ("recommend {events} --user u1 --json", ("model", "counted")),
     ("recommend {events} --out out.parquet --N 3", ("model", "counted")),
@@ -135,8 +131,7 @@ TEMPLATES = [
     ("evaluate {events} held.parquet --json", ("lists.parquet", "lists.csv", "lists.jsonl")),
     ("evaluate lists.csv {events} --history events.csv", ("held.parquet", "events.csv", "events.jsonl")),
     ("compare a={events} lists.csv --truth held.parquet --out out.md", ("lists.parquet", "lists.jsonl")),
-    ("tune {events} --model PersonalFrequency --trials 1 --jobs 1 --out best.toml", ("events.csv", "many")),
-    ("tune events.csv --model PersonalFrequency --trials 2 --jobs 1 --study {events}", ("study.jsonl",)),
+    ("fit {events} --model PersonalFrequency --trials 2 --out out", ("events.csv", "many")),
 ]
 
 
@@ -242,16 +237,15 @@ def test_random_flags(originals, workdir, capsys):
     rng = random.Random(SEED + 1)
     flags = {command: flags_of(command) for command in COMMANDS}
     firsts = {
-        "fit": ["events.csv"], "tune": ["events.csv"], "recommend": ["model"], "inspect": ["model"],
+        "fit": ["events.csv"], "recommend": ["model"], "inspect": ["model"],
         "evaluate": ["lists.csv", "held.parquet"], "compare": ["lists.csv", "--truth", "held.parquet"],
     }  # fmt: skip
     for number in range(80 * TIMES):
         restore(originals)
         command = rng.choice(COMMANDS)
         words = [command, *firsts[command]]
-        if command in ("fit", "tune"):
+        if command == "fit":
             words += rng.choice([SMALL, ["--model", "Popularity"], ["--model", "PersonalFrequency"]])
-            words += ["--trials", "1", "--jobs", "1"] if command == "tune" else []
         if rng.random() < 0.2:
             words[1 : 1 + len(firsts[command])] = [rng.choice(VALUES) for _ in range(rng.randrange(4))]
         for _ in range(rng.choice([1, 1, 2, 3])):
@@ -290,8 +284,6 @@ def test_random_words(workdir, capsys):
         ["recommend", "model", "--out", "many"],
         ["fit", "events.csv", "--out", "/dev/full"],
         ["fit", "events.csv", "--test", "many", "--model", "Popularity"],
-        ["tune", "events.csv", "--out", "many", "--trials", "1", *SMALL],
-        ["tune", "events.csv", "--study", "many", "--trials", "1", *SMALL],
         ["compare", "lists.csv", "--truth", "held.parquet", "--out", "model"],
     ],
 )
@@ -313,10 +305,6 @@ WRITERS = {
     "csv": (["recommend", "model", "--out", "lists.csv", "--N", "3"], "lists.csv"),
     "jsonl": (["recommend", "model", "--out", "lists.jsonl", "--N", "4"], "lists.jsonl"),
     "compare": (["compare", "lists.csv", "--truth", "held.parquet", "--out", "new.txt"], "new.txt"),
-    "tune": (
-        ["tune", "events.csv", *COUNTED, "--trials", "3", "--jobs", "1", "--out", "tuned.toml"],
-        "tuned.toml",
-    ),
 }
 
 

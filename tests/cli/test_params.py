@@ -163,3 +163,25 @@ def test_no_two_parameters_of_a_model_share_a_description():
     for cls in CLASSES:
         texts = [text for text in describe_parameters(cls).values() if not text.startswith("As in")]
         assert len(texts) == len(set(texts)), cls.__name__
+
+
+def test_model_that_differs_from_the_file_is_refused(capsys):
+    assert main(["fit", "sample", "--config", "bpr.toml", "--model", "HRM"]) == 2
+    assert "has parameters of BPRMF, got model HRM" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("model = ", "not TOML"),
+        ("[params]\nlr = 1", 'model = "…"'),
+        ('model = "EASE"\nscore = 1', "got 'score' too"),
+        (None, "no parameter file"),
+    ],
+)
+def test_unreadable_files_of_parameters_are_refused(tmp_path, capsys, text, words):
+    path = tmp_path / "settings.toml"
+    if text is not None:
+        path.write_text(text)
+    assert main(["fit", "sample", "--config", str(path), "--out", str(tmp_path / "m")]) == 2
+    assert words in capsys.readouterr().err

@@ -113,8 +113,6 @@ class TestWhatWasRead:
         assert MAPPING in err
         assert main(["compare", "lists.csv", "--truth", "orders.csv"]) == 0
         assert MAPPING in capsys.readouterr().err
-        assert main(["tune", "orders.csv", "--model", "BPRMF", "--set", "n_epochs=1", "--trials", "1"]) == 0
-        assert MAPPING in capsys.readouterr().err
 
     def test_returns_can_be_kept(self, here, capsys):
         Path("orders.csv").write_text(ORDERS)

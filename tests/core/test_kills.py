@@ -15,7 +15,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.auto.tune import Study
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.serialization import load_artifact
 
@@ -49,13 +48,6 @@ for number in numbers:
         temporary.write_text(json.dumps([number] * 100_000), encoding="utf-8")
     print(number, flush=True)
 """
-STUDY = """
-from shortlist.auto.tune import Study, Trial
-study = Study({"study": "of kills"}, path)
-for number in numbers:
-    study.add(Trial(len(study.trials), {"lr": 0.1}, 0.5, number, "done", [[0.5] * 2000]))
-    print(number, flush=True)
-"""
 CHECKPOINT = """
 import shortlist as sl
 from shortlist.models.factorization import training
@@ -86,13 +78,6 @@ def check_checkpoint(path):
         assert 1 <= load_artifact(path, "checkpoint").notes["epoch"] <= 3
 
 
-def check_study(path):
-    """The number of the last trial of a study."""
-    study = Study({"study": "of kills"}, path)
-    assert list(study.trials) == list(range(len(study.trials)))
-    return study.trials[max(study.trials)].n_epochs
-
-
 def check_report(path):
     """The number of a report."""
     found = json.loads(path.read_text(encoding="utf-8"))
@@ -109,8 +94,7 @@ def check_lists(path):
 
 WRITERS = {  # script, check, kills with SHORTLIST_FUZZ=50: 200 in total
     "model.shortlist": (SAVE, check_model, 80),
-    "report.json": (REPORT, check_report, 70),
-    "study.jsonl": (STUDY, check_study, 20),
+    "report.json": (REPORT, check_report, 90),
     "run.shortlist": (CHECKPOINT, check_checkpoint, 15),
     "lists.parquet": (LISTS, check_lists, 15),
 }

@@ -100,16 +100,6 @@ class TestOtherFiles:
         assert "<html" in (workdir / f"{name}.html").read_text(encoding="utf-8")
         assert (workdir / "ev1.html").read_text() == "other"
 
-    def test_studies(self, workdir, name):
-        (workdir / "ev1.study.jsonl").write_text("other")
-        search = {"n_trials": 2, "study": f"{name}.study.jsonl"}
-        tuned = sl.tune("PersonalFrequency", sl.load_dataset("sample"), **search)
-        assert len((workdir / f"{name}.study.jsonl").read_text().splitlines()) == 3
-        trials = []
-        again = sl.tune("PersonalFrequency", sl.load_dataset("sample"), **search, progress=trials.append)
-        assert (again.params, trials) == (tuned.params, [])  # read, not computed again
-        assert (workdir / "ev1.study.jsonl").read_text() == "other"
-
     def test_checkpoints(self, workdir, name):
         (workdir / "ev1.run").write_bytes(b"other")
         data, path = sl.load_dataset("sample"), f"{name}.run"

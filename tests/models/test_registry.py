@@ -60,7 +60,7 @@ def test_a_file_of_an_unknown_model_is_refused(constant, tmp_path):
 @pytest.mark.parametrize("kind", CLASSES)
 def test_declarations_name_parameters(kind):
     names = {field.name for field in fields(kind)}
-    for declared in (kind.search_space, kind.extended_space, kind.timed_params, kind.not_searched):
+    for declared in (kind.search_space, kind.timed_params, kind.not_searched):
         assert set(declared) <= names
     if kind.__name__ != "PrecomputedScores":
         kind(**kind.warmup_params)
@@ -72,7 +72,7 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
         "Popularity",
         "PersonalFrequency",
         "BPRMF",
-        "HRM",
+        "DKHRM",
         "TIFUKNN",
         "EASE",
         "ALS",
@@ -90,7 +90,6 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
     data = sl.load_dataset("sample")
     left_out = ("TwoStage", "ALS", "GFCF")  # by LightGBM, or because the data has baskets
     assert all(kind.why_unsuitable(data) is None for kind in CLASSES if kind.__name__ not in left_out)
-    assert all(kind.first_settings(data) == {} for kind in CLASSES)  # defaults suit themselves to the data
     for repeats, terms in ((True, (0.9, 3.0)), (False, (None, None))):
         hybrid = sl.HRM()
         hybrid.choose_params(has_times=True, has_repeats=repeats)

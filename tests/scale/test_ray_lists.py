@@ -53,15 +53,6 @@ def test_same_bytes_as_one_process(cluster, name, tmp_path, monkeypatch):
     assert np.array_equal(report.cells, sl.evaluate(lists, truth).cells)
 
 
-def test_trials_are_those_of_one_process(cluster):
-    options = {"n_trials": 6, "fixed": {"n_epochs": 5, "n_factors": 8}, "seed": 3}
-    one = sl.tune("BPRMF", crowd(), n_jobs=1, progress=lambda _: None, **options)
-    calls = []
-    other = sl.tune("BPRMF", crowd(), progress=calls.append, engine=sl.RayEngine(), **options)
-    assert other == one
-    assert [trial.number for trial in calls] == list(range(6))
-
-
 def test_two_stage_learns_from_examples_of_the_cluster(cluster, monkeypatch):
     monkeypatch.setattr("shortlist.models.two_stage.training.SLICE", 100)
     one, other = fit("TwoStage", crowd()), model("TwoStage").fit(crowd(), engine=sl.RayEngine())

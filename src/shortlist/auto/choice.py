@@ -14,13 +14,13 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.evaluation import paired_test
+from shortlist.evaluation.baselines import USUAL_LENGTH
 from shortlist.models.base import Recommender
 from shortlist.models.counting import PersonalFrequency, Popularity
 from shortlist.types import Doubles, Longs
 
 REACH = 0.9  # share of the highest score at a fixed N from which a model is compared with its cutoffs
 FINALISTS = 3  # models that are
-USUAL_LENGTH = 10  # a common length of lists for everyone, as a baseline
 RESAMPLES = 2_000  # of the test against the same length for everyone
 EARLIER_FOLDS = 3  # changes between consecutive ones, and to the validation, are the drift
 MIN_COMMON = 20  # users in two folds, to measure a change

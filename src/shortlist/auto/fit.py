@@ -38,7 +38,7 @@ from shortlist.models.base import (
     MODEL_MODULES,
     ContentRecommender,
     Recommender,
-    find_model_class,
+    is_tried,
     model_names,
 )
 from shortlist.models.selection import SelectionReport
@@ -49,8 +49,11 @@ from shortlist.types import Bools, Ints, Longs
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
-# the models that are tried, in this order; models of other packages that declare `is_tried_by_fit` follow
-MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "DKHRM", "TIFUKNN", "EASE", "GFCF", "ALS", "TwoStage")
+SIMPLEST_FIRST = ("Popularity", "PersonalFrequency", "BPRMF", "DKHRM", "TIFUKNN", "EASE", "GFCF", "ALS")
+MODELS = (  # the built-in models that are tried, in this order; those of other packages follow
+    *SIMPLEST_FIRST,
+    *(name for name in MODEL_MODULES if name not in SIMPLEST_FIRST and is_tried(name)),
+)
 TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the guarantee is tested
 MAX_TESTED_SHARE = 0.6  # the same within one stratum
 LEVEL = 0.05  # the new model is refused if it is worse with this significance
@@ -316,8 +319,7 @@ def _check_cases(
 def _candidates(given: Models | None) -> list[str | Recommender]:
     """Names and unfitted models, checked before any data is read."""
     if given is None:
-        others = (name for name in model_names() if name not in MODEL_MODULES)
-        return [*MODELS, *(name for name in others if vars(find_model_class(name)).get("is_tried_by_fit"))]
+        return [*MODELS, *(name for name in model_names() if name not in MODEL_MODULES and is_tried(name))]
     candidates = [given] if isinstance(given, str | Recommender | type) else list(given)
     for model in candidates:
         if isinstance(model, str):

@@ -1,15 +1,17 @@
-"""Search: validate candidate models and their settings, and remember the best."""
+"""The settings search: draw settings, validate candidate models with them, and remember the best."""
 
 from dataclasses import dataclass, fields
 from math import log2
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shortlist.auto.choice import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
-from shortlist.auto.space import SPACES, default_space, draw
 from shortlist.auto.validation import Holdout, Validation, build_model, validate
 from shortlist.core.engine import Engine
 from shortlist.core.metrics import Metric, Money
+from shortlist.core.params import Range, Space
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
 from shortlist.models.base import Recommender, find_model_class
@@ -23,6 +25,23 @@ EPOCH_LENGTHS = 20  # longest list with which training scores an epoch: MAX_ITEM
 MIN_EPOCHS = 20  # that every model is trained: factors may first take ten to become better than popularity
 
 Tried = tuple[Validation, dict[str, Any]]  # and the settings
+
+
+def default_space(model: str, *, timed: bool) -> Space:
+    """Return the search space of a model; without timestamps, parameters that need them are left out."""
+    kind = find_model_class(model)
+    left_out = kind.not_searched if timed else (*kind.not_searched, *kind.timed_params)
+    return {name: values for name, values in kind.search_space.items() if name not in left_out}
+
+
+def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
+    """Draw the parameters of trial `number`, which depend only on the seed and the number."""
+    rng = np.random.Generator(np.random.PCG64([seed, number]))
+    drawn: dict[str, Any] = {}
+    for name, values in space.items():
+        share = float(rng.random())
+        drawn[name] = values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
+    return drawn
 
 
 def expected_f1(best: list[float], n_epochs: int) -> float:
@@ -83,18 +102,18 @@ class Search:
 
     def run(self, candidates: list[str | Recommender], *, optional: bool) -> list[Validation]:
         """Return each model with its best settings; `optional` skips models that do not suit the data."""
-        found: dict[int, Tried] = {}
+        tried: dict[int, Tried] = {}
         # models with epochs come last, because their training ends early where others are far better
         order = sorted(range(len(candidates)), key=lambda number: _uses_epochs(candidates[number]))
         for done, number in enumerate(order):
-            one = candidates[number]
-            name = one if isinstance(one, str) else type(one).__name__
+            candidate = candidates[number]
+            name = candidate if isinstance(candidate, str) else type(candidate).__name__
             reason = find_model_class(name).why_unsuitable(self.holdout.history) if optional else None
             self.display.update(f"validating {name}", done, len(candidates))
             if reason is None:
                 try:
-                    found[number] = self._validate_first(one)
-                    self.halves.add(number, found[number][0])
+                    tried[number] = self._validate_first(candidate)
+                    self.halves.add(number, tried[number][0])
                 except (DataError, TrainingError) as error:
                     if len(candidates) == 1:
                         raise
@@ -103,60 +122,60 @@ class Search:
                 self.skipped[name] = reason
                 self.display.line(f"left out: {name} ({reason})")
                 continue
-            self._show(name, found[number][0])
-        if not found:
+            self._show(name, tried[number][0])
+        if not tried:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in self.skipped.items())
             raise DataError(
                 f"no candidate model can be fitted on this data ({reasons[:200]}); pass other models."
             )
-        found = dict(sorted(found.items()))
-        for number in found:
-            self._try_settings(candidates[number], number, found)
-        for best, params in found.values():
+        tried = dict(sorted(tried.items()))
+        for number in tried:
+            self._try_settings(candidates[number], number, tried)
+        for best, params in tried.values():
             name = type(best.model).__name__
             self.rows.append({"model": name, "params": params, "N": best.N, "score": best.score})
-        return [best for best, _ in found.values()]
+        return [best for best, _ in tried.values()]
 
-    def _show(self, name: str, found: Validation) -> None:
+    def _show(self, name: str, validation: Validation) -> None:
         metric = Metric.registry[self.metric]
-        self.display.line(f"{name}: {metric.title} {metric.text(found.score)} at N = {found.N}")
+        self.display.line(f"{name}: {metric.title} {metric.text(validation.score)} at N = {validation.N}")
 
-    def _validate_first(self, one: str | Recommender) -> Tried:
+    def _validate_first(self, candidate: str | Recommender) -> Tried:
         return (
-            self._validate_named(one, find_model_class(one).first_settings(self.holdout.history))
-            if isinstance(one, str)
-            else self._validate_configured(one)
+            self._validate_named(candidate, {})
+            if isinstance(candidate, str)
+            else self._validate_configured(candidate)
         )
 
     def _validate_configured(self, model: Recommender) -> Tried:
         """Validate a model as it was configured."""
-        found = self._validate(model)
+        validation = self._validate(model)
         defaults = {field.name: field.default for field in fields(model)}
         params = {name: value for name, value in model.get_params().items() if value is not defaults[name]}
-        return found, self._with_epochs(params, found)
+        return validation, self._with_epochs(params, validation)
 
-    def _try_settings(self, one: str | Recommender, number: int, found: dict[int, Tried]) -> None:
+    def _try_settings(self, candidate: str | Recommender, number: int, tried: dict[int, Tried]) -> None:
         """Try random settings of a model given by name unless it is far behind; of equals, the first wins."""
-        if not isinstance(one, str) or one not in SPACES:
+        if not isinstance(candidate, str):
             return
-        leader = max(each.score for each, _ in found.values())
-        if found[number][0].score < CLOSE * leader:
+        space = default_space(candidate, timed=self.holdout.history.time is not None)
+        if not space:
             return
-        kind = find_model_class(one)
-        n = max(1, self.n_trials // kind.trial_cost)
-        own, before = kind.first_settings(self.holdout.history), found[number][0].score
-        space = default_space(one, timed=self.holdout.history.time is not None)
+        leader = max(each.score for each, _ in tried.values())
+        if tried[number][0].score < CLOSE * leader:
+            return
+        n, before = max(1, self.n_trials // find_model_class(candidate).trial_cost), tried[number][0].score
         for trial in range(1, n):
-            self.display.update(f"validating {one}, setting {trial + 1} of {n}", number, len(found))
+            self.display.update(f"validating {candidate}, setting {trial + 1} of {n}", number, len(tried))
             try:
-                other = self._validate_named(one, {**own, **draw(space, self.seed, trial)})
+                other = self._validate_named(candidate, draw(space, self.seed, trial))
             except TrainingError:
                 continue
             self.halves.add(number, other[0])
-            if other[0].score > found[number][0].score:
-                found[number] = other
-        if found[number][0].score > before:
-            self._show(one, found[number][0])
+            if other[0].score > tried[number][0].score:
+                tried[number] = other
+        if tried[number][0].score > before:
+            self._show(candidate, tried[number][0])
 
     def _validate_named(self, name: str, params: dict[str, Any]) -> Tried:
         """Validate a model with these settings and the seed and threads of the search."""
@@ -167,8 +186,8 @@ class Search:
         # an epoch is scored by F1, with the default filter, without the events after the history
         plain = self.holdout.later is None and self.holdout.at is None
         comparable = self.metric == "f1" and self.filter_seen is None and plain
-        found = self._validate(model, EpochWatch(self.leader_f1 if comparable else 0.0))
-        return found, self._with_epochs(params, found)
+        validation = self._validate(model, EpochWatch(self.leader_f1 if comparable else 0.0))
+        return validation, self._with_epochs(params, validation)
 
     def _validate(self, model: Recommender, watch: EpochWatch | None = None) -> Validation:
         show = self.display.epochs(f"validating {type(model).__name__}")
@@ -178,7 +197,7 @@ class Search:
             if watch is not None:
                 watch(epoch)
 
-        found = validate(
+        validation = validate(
             model,
             self.holdout,
             n_candidates=self.n_candidates,
@@ -190,14 +209,14 @@ class Search:
             items=self.items,
             money=self.money,
         )
-        comparable = found.curve["f1"][:EPOCH_LENGTHS]
+        comparable = validation.curve["f1"][:EPOCH_LENGTHS]
         self.leader_f1 = max(self.leader_f1, *comparable)
-        return found
+        return validation
 
     @staticmethod
-    def _with_epochs(params: dict[str, Any], found: Validation) -> dict[str, Any]:
-        return params if found.n_epochs is None else {**params, "n_epochs": found.n_epochs}
+    def _with_epochs(params: dict[str, Any], validation: Validation) -> dict[str, Any]:
+        return params if validation.n_epochs is None else {**params, "n_epochs": validation.n_epochs}
 
 
-def _uses_epochs(one: str | Recommender) -> bool:
-    return (find_model_class(one) if isinstance(one, str) else one).uses_epochs
+def _uses_epochs(candidate: str | Recommender) -> bool:
+    return (find_model_class(candidate) if isinstance(candidate, str) else candidate).uses_epochs

@@ -1,4 +1,4 @@
-"""Hold out, fit, rank, refit: the one implementation behind `sl.fit`, `sl.tune` and the command line."""
+"""Hold out, fit, rank, refit: the one implementation behind `sl.fit` and the command line."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -195,15 +195,6 @@ def _hold_out_split(data: Interactions, split: Split) -> Holdout:
     if train.time is not None and valid.time is not None and train.time.max() < valid.time.min():
         return hold_out_by_time(data, int(train.time.max()) + 1)
     return Holdout(train, valid, f"the validation part of the split, {n:,} users")
-
-
-def strict_folds(data: Interactions, n_folds: int) -> list[Holdout]:
-    """Hold out by time; every further fold does the same on the events before the cut."""
-    folds = []
-    for _ in range(n_folds):
-        folds.append(hold_out_by_time(data))
-        data = folds[-1].history
-    return folds
 
 
 def earlier_fold(holdout: Holdout) -> Holdout | None:

@@ -57,7 +57,6 @@ COMMANDS = {
     "observe": "Add events to a saved model without training, and save it.",
     "evaluate": "Evaluate lists from any source against what users did next.",
     "compare": "Compare several files of lists, with confidence intervals and p-values.",
-    "tune": "Search the hyperparameters of a model.",
     "reproduce": "Repeat the experiments of the paper.",
     "inspect": "Show what a saved model contains.",
     "serve": "Serve a model over HTTP, with a dashboard.",
@@ -282,7 +281,7 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
 def find_other_case(error: UnknownOptionError) -> str | None:
     """The option that differs from the unknown one only in upper and lower case, such as --N for --n."""
     given = (error.token.keyword or "").lower()
-    names = (name for one in error.argument_collection if one.parse for name in one.names)
+    names = (name for argument in error.argument_collection if argument.parse for name in argument.names)
     return next((name for name in names if name.lower() == given), None)
 
 

@@ -26,10 +26,10 @@ def list_all(*, json: Json = False) -> None:
     """
     from shortlist.data.datasets import list_datasets
 
-    known = [describe(dataset) for dataset in list_datasets()]
+    datasets = [describe(dataset) for dataset in list_datasets()]
     if json:
-        return show_json(known)
-    rows = [(one["name"], one["title"], one["counts"], one["cached"]) for one in known]
+        return show_json(datasets)
+    rows = [(about["name"], about["title"], about["counts"], about["cached"]) for about in datasets]
     return show_table(("name", "title", "size", "cached"), rows)
 
 

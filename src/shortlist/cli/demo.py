@@ -78,7 +78,7 @@ def demo_command(
                 "lengths": result.selected.lengths.tolist(),
                 "results": result.comparison.table.to_dicts(),
                 "tests": result.comparison.tests.to_dicts(),
-                "examples": [list_as_json(one, data) for one in examples],
+                "examples": [list_as_json(shown, data) for shown in examples],
                 "report": str(report),
             }
         )
@@ -89,9 +89,12 @@ def demo_command(
         f"with --coverage {COVERAGE:g} the least certain ones get none. ✓ marks items of the next basket."
     )
     show_text("")
-    for one in examples:
-        candidates, relevant = rows_of(result.top_candidates[one.user_id]), items_of(one.user_id, split.test)
-        show(list_table(one, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
+    for shown in examples:
+        candidates, relevant = (
+            rows_of(result.top_candidates[shown.user_id]),
+            items_of(shown.user_id, split.test),
+        )
+        show(list_table(shown, candidates, data, relevant=relevant, max_rows=ROWS, max_withheld=WITHHELD))
     show_text(f"Report with all figures and more users: {report}\n")
     return show_text(NEXT)
 
@@ -165,8 +168,8 @@ def empty_example(result: "ModelReport", user_id: object) -> "list[RankedList]":
     if not isinstance(cutoff, ExpectedUtility) or result.model is None:
         return []
     partial = cutoff.with_coverage(COVERAGE)
-    one = partial.apply(result.top_candidates, history=result.model.history_)[user_id]
-    return [one] if len(one) == 0 else []
+    ranked = partial.apply(result.top_candidates, history=result.model.history_)[user_id]
+    return [ranked] if len(ranked) == 0 else []
 
 
 def show_comparison(result: "ModelReport") -> None:

@@ -67,11 +67,11 @@ def evaluate_command(
     check_order(lists, Path(truth))
     ranked = lists if lists.is_dir() else read_lists(lists)
     actual = read_source(truth, reading, training=False)
-    known = None if history is None else read_source(history, reading, training=False)
+    before = None if history is None else read_source(history, reading, training=False)
     report = sl.evaluate(
         ranked,
         actual,
-        history=known,
+        history=before,
         users="everyone" if users == "everyone" else None,
         max_items=max_items,
         gains=gains,

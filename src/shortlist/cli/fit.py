@@ -122,10 +122,10 @@ def fit_folder(
 
 def _choose(name: str | None, params: Params) -> Any:
     """The model that the flags describe."""
-    found, settings = name_model(name, params)
-    if found is None:
+    chosen, settings = name_model(name, params)
+    if chosen is None:
         raise ConfigError("--model must name a factor model if --out is a folder, such as --model BPRMF.")
-    return find_model_class(found)().set_params(**settings)
+    return find_model_class(chosen)().set_params(**settings)
 
 
 BOUNDARIES = {"expected_f1": "expected-F1 boundary", "learned": "learned boundary"}
@@ -207,7 +207,7 @@ def fit_command(
     Without --model and hyperparameters, all suitable models are compared on the
     last baskets of the users and the best one is used, as by sl.fit in Python
     (which tries four settings per model by default: --trials 4).
-    shortlist tune searches the hyperparameters of one model.
+    --model with --trials searches the hyperparameters of that model.
 
     For example:
       shortlist fit sample --out shop.shortlist --test held.parquet
@@ -215,6 +215,7 @@ def fit_command(
       shortlist fit sample --gain 3 --cost 1 --users everyone --horizon 7d
       shortlist fit sample --min_precision 0.1 --confidence 0.9
       shortlist fit orders.csv --model TIFUKNN --set weighting=log
+      shortlist fit sample --model EASE --trials 8
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
       shortlist fit events/ --model BPRMF --ray auto --out model/

@@ -61,7 +61,7 @@ def reproduce_command(
         budget=replace(QUICK if quick else FULL, **given),
         progress=print_progress,
     )
-    verdicts = {name: found["claims"]["verdicts"] for name, found in results["datasets"].items()}
+    verdicts = {name: figures["claims"]["verdicts"] for name, figures in results["datasets"].items()}
     if json:
         return show_json({"verdicts": verdicts, "best": results["best"]})
     for name, rows in verdicts.items():

@@ -149,9 +149,11 @@ def show(*parts: Any) -> None:
 
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
     with console.capture() as captured:  # rich would exit by itself if the pipe is closed
-        for part in parts:
-            lines = console.render_lines(part, pad=False, new_lines=True)
-            clean = [Segment(printable(one.text, "\n"), one.style) for line in lines for one in line]
+        for renderable in parts:
+            lines = console.render_lines(renderable, pad=False, new_lines=True)
+            clean = [
+                Segment(printable(segment.text, "\n"), segment.style) for line in lines for segment in line
+            ]
             console.print(Segments(clean), end="")
     sys.stdout.write(_plain_marks(captured.get()))
 
@@ -186,9 +188,9 @@ def _without_nan(value: Any) -> Any:
     from numpy import generic
 
     if isinstance(value, dict):
-        return {str(key): _without_nan(part) for key, part in value.items()}
+        return {str(key): _without_nan(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(part) for part in value]
+        return [_without_nan(entry) for entry in value]
     if isinstance(value, generic):  # a NumPy scalar
         value = value.item()
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):

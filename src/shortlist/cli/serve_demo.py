@@ -42,15 +42,15 @@ def prepare_demo(report: Callable[[str], None]) -> Demo:
     """The files of the demo; the models are fitted once and kept in the cache, events start anew."""
     folder = cache_home() / "serve-demo"
     try:
-        known = json.loads((folder / BASKETS).read_text(encoding="utf-8"))
+        demo = json.loads((folder / BASKETS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        known = {}
-    if known.get("version") != VERSION or not (folder / MODEL).exists():
-        known = _build(folder, report)
+        demo = {}
+    if demo.get("version") != VERSION or not (folder / MODEL).exists():
+        demo = _build(folder, report)
     for old in (*folder.glob("*.sqlite*"), folder / TOKENS):
         old.unlink(missing_ok=True)
     token = create_token(folder / TOKENS, "demo", ["read", "events", "admin"])
-    baskets = [(user, items) for user, items in known["baskets"]]
+    baskets = [(user, items) for user, items in demo["baskets"]]
     return Demo(folder / MODEL, folder / TOKENS, token, baskets)
 
 
@@ -72,10 +72,10 @@ def _build(folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
     _fit(earlier, [sl.PersonalFrequency()], report).save(folder / EARLIER)
     history = data.where(data.time < today).compact()
     _fit(history, [sl.PersonalFrequency(), sl.TIFUKNN()], report).save(folder / MODEL)
-    known = {"version": VERSION, "baskets": list(_baskets(data.where(data.time >= today)))}
+    demo = {"version": VERSION, "baskets": list(_baskets(data.where(data.time >= today)))}
     with atomic_write(folder / BASKETS) as temporary:
-        temporary.write_text(json.dumps(known), encoding="utf-8")
-    return known
+        temporary.write_text(json.dumps(demo), encoding="utf-8")
+    return demo
 
 
 def _fit(data: Interactions, models: list[Recommender], report: Callable[[str], None]) -> Recommender:

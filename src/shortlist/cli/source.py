@@ -119,7 +119,7 @@ class Params:
     n_threads: Annotated[int | None, Parameter(help="Threads; 0: one per core. Changes no result.")] = None
     config: Annotated[
         Path | None,
-        Parameter(help="TOML file with a model and its parameters, as written by tune."),
+        Parameter(help="TOML file with a model and its parameters, such as those of an earlier search."),
     ] = None
 
     def given(self) -> dict[str, Any]:
@@ -206,23 +206,33 @@ def choose_model(name: str | None, params: Params, data: "Interactions") -> tupl
 
 def name_model(name: str | None, params: Params) -> tuple[str | None, dict[str, Any]]:
     """(name, parameters): flags and environment first, then the file; None if no model is named."""
-    from shortlist.auto.tune import read_tuned
-
-    from_file, tuned = None, dict[str, Any]()
+    from_file, settings = None, dict[str, Any]()
     if params.config is not None:
-        from_file, tuned = read_tuned(params.config)
+        from_file, settings = read_settings(params.config)
         if name not in (None, from_file):
             raise ConfigError(
                 f"{params.config} has parameters of {from_file}, got model {name}; drop --model or --config."
             )
-    return name or from_file, tuned | params.given()
+    return name or from_file, settings | params.given()
 
 
-def given_flags(reading: Reading) -> list[str]:
-    """The flags and values that give this reading."""
-    usual = asdict(BY_NAME)
-    given = {name: value for name, value in asdict(reading).items() if value != usual[name]}
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
+    """Read a model's name and parameters from a TOML file."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"no parameter file at {path}; check the path.") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{path} is not TOML ({error}); correct it.") from None
+    unknown = sorted(set(content) - {"model", "params"})
+    if unknown:
+        raise DataError(f"{path} may contain model and [params], got {unknown[0]!r} too; remove it.")
+    model, settings = content.get("model"), content.get("params", {})
+    if not isinstance(model, str) or not isinstance(settings, dict):
+        raise DataError(
+            f'{path} must contain model = "…" and a table [params], got {list(content)}; add them.'
+        )
+    return model, settings
 
 
 def read_source(

@@ -81,10 +81,10 @@ class Stopping:
     def rule(self) -> tuple[str, ...]:
         """The cutoffs that have the flags; empty without flags. Raises ConfigError for a contradiction."""
         given = self.given()
-        found = {names: [name for name in names if name in given] for names in RULES}
-        groups = [names for names, flags in found.items() if flags]
+        set_flags = {names: [name for name in names if name in given] for names in RULES}
+        groups = [names for names, flags in set_flags.items() if flags]
         if len(groups) > 1:
-            flags = [f"--{found[names][0]}" for names in groups]
+            flags = [f"--{set_flags[names][0]}" for names in groups]
             raise ConfigError(f"{' and '.join(flags)} exclude each other; drop one of them.")
         if self.confidence is not None and self.min_precision is None:
             raise ConfigError(
@@ -135,15 +135,15 @@ def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) 
             f"{_guarantee(cutoff) if isinstance(cutoff, Guarantee) else name}; run shortlist fit {again}."
         )
     if flags.gain is not None or flags.cost is not None:
-        found = ExpectedValue().set_params(**flags.given())
-        if not found.reuse_calibration(cutoff, has_probabilities=_has_probabilities(model)):
+        by_value = ExpectedValue().set_params(**flags.given())
+        if not by_value.reuse_calibration(cutoff, has_probabilities=_has_probabilities(model)):
             raise ConfigError(f"--gain and --cost need probabilities, got {name}; run shortlist fit {again}.")
         if model.selection_ is not None and model.selection_.users == "buyers":
             warn(
                 "--gain and --cost use probabilities of users who interacted with something. Sent to "
                 "everyone, such lists may lose money; for that, fit with --users everyone --horizon 7d."
             )
-        return found
+        return by_value
     if flags.items_per_list is not None and isinstance(cutoff, Budget):
         return cutoff.with_price(cutoff.price_at(flags.items_per_list))
     if not isinstance(cutoff, ExpectedUtility):

@@ -231,37 +231,37 @@ def to_numbers(column: pl.Series) -> Doubles:
 def _interpolate(values: Doubles, knots: Doubles) -> csr_array:
     """A value between two knots has a part of both, in unit length; values outside belong to the end."""
     n = values.size
-    known = np.flatnonzero(np.isfinite(values)) if knots.size else np.empty(0, np.int64)
-    clipped = np.clip(values[known], knots[0], knots[-1]) if knots.size else values[known]
+    given = np.flatnonzero(np.isfinite(values)) if knots.size else np.empty(0, np.int64)
+    clipped = np.clip(values[given], knots[0], knots[-1]) if knots.size else values[given]
     left = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, max(knots.size - 2, 0))
     right = np.minimum(left + 1, max(knots.size - 1, 0))
-    gap = np.where(right > left, knots[right] - knots[left], 1) if knots.size else np.ones(known.size)
-    part = np.where(right > left, (clipped - knots[left]) / gap, 0) if knots.size else np.zeros(known.size)
-    norm = np.hypot(part, 1 - part)
-    rows = np.concatenate([known, known])
+    gap = np.where(right > left, knots[right] - knots[left], 1) if knots.size else np.ones(given.size)
+    share = np.where(right > left, (clipped - knots[left]) / gap, 0) if knots.size else np.zeros(given.size)
+    norm = np.hypot(share, 1 - share)
+    rows = np.concatenate([given, given])
     columns = np.concatenate([left, right])
-    data = np.concatenate([(1 - part) / norm, part / norm]).astype(np.float32)
+    data = np.concatenate([(1 - share) / norm, share / norm]).astype(np.float32)
     keep = data > 0
-    found = csr_array((data[keep], (rows[keep], columns[keep])), shape=(n, knots.size))
-    found.sort_indices()
-    return found
+    weights = csr_array((data[keep], (rows[keep], columns[keep])), shape=(n, knots.size))
+    weights.sort_indices()
+    return weights
 
 
 def _unit_vectors(column: pl.Series, n_features: int) -> csr_array:
     """Vectors in unit length; no entries where a vector is missing."""
     lengths = column.list.len()
-    known = np.flatnonzero((lengths.fill_null(0) > 0).to_numpy())
-    if known.size and set(lengths.gather(known).unique()) != {n_features}:
+    has_value = np.flatnonzero((lengths.fill_null(0) > 0).to_numpy())
+    if has_value.size and set(lengths.gather(has_value).unique()) != {n_features}:
         raise DataError(
             f"column {column.name!r:.60}: vectors must have {n_features} numbers as in fit, "
             "got another length; use the same embedding."
         )
-    values = column.gather(known).explode().to_numpy().astype(np.float64).reshape(known.size, -1)
+    values = column.gather(has_value).explode().to_numpy().astype(np.float64).reshape(has_value.size, -1)
     norms = np.linalg.norm(values, axis=1, keepdims=True)
     values = values / np.where(norms > 0, norms, 1)
     sizes = np.zeros(len(column), np.int64)
-    sizes[known] = n_features
-    columns = np.tile(np.arange(n_features, dtype=np.int32), known.size)
+    sizes[has_value] = n_features
+    columns = np.tile(np.arange(n_features, dtype=np.int32), has_value.size)
     flat = values.astype(np.float32).ravel()
     return csr_array((flat, columns, starts(sizes)), shape=(len(column), n_features))
 
@@ -288,7 +288,7 @@ class FeatureSpace:
                 f"items must have content, got none in {items!r:.120}; name the columns, such as "
                 "text=['title']."
             )
-        return cls(tuple(field for field, _ in pairs)), _join([part for _, part in pairs])
+        return cls(tuple(field for field, _ in pairs)), _join([features for _, features in pairs])
 
     def read(self, items: Items | Any) -> Items:
         """Items as they are; columns of a table have the kinds of `fit`, whatever its size."""
@@ -334,11 +334,11 @@ class FeatureSpace:
 
     def values(self, items: Items) -> Doubles:
         """(n_items, n_fields) numbers, and dates in microseconds, as they are; NaN for other fields."""
-        found = np.full((len(items), len(self.fields)), np.nan)
+        values = np.full((len(items), len(self.fields)), np.nan)
         for number, field in enumerate(self.fields):
             if field.kind in ("numbers", "dates") and field.name in items.kinds:
-                found[:, number] = to_numbers(items.table[field.name])
-        return found
+                values[:, number] = to_numbers(items.table[field.name])
+        return values
 
     @cached_property
     def starts(self) -> Longs:
@@ -357,21 +357,21 @@ class FeatureSpace:
 
     def labels(self, features: Longs) -> list[str]:
         """What each feature means."""
-        found = [""] * len(features)
+        labels = [""] * len(features)
         owner = self.owner[features]
         for number, field in enumerate(self.fields):
             at = np.flatnonzero(owner == number)
             for place, label in zip(at, field.labels(features[at] - self.starts[number]), strict=True):
-                found[place] = label
-        return found
+                labels[place] = label
+        return labels
 
     def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """(arrays, notes) that `from_arrays` reads."""
         arrays: dict[str, Any] = {}
         notes = []
         for number, field in enumerate(self.fields):
-            own, said = field.to_arrays(f"field{number}")
-            arrays |= own
+            field_arrays, said = field.to_arrays(f"field{number}")
+            arrays |= field_arrays
             notes.append(said)
         return arrays, notes
 
@@ -392,19 +392,19 @@ def align_rows(matrix: csr_array, rows: Ints) -> csr_array:
     return csr_array(longer[np.where(rows < 0, matrix.shape[0], rows)])
 
 
-def aligned_names(items: Items, ids: pl.Series, known: pl.Series | None) -> pl.Series | None:
+def aligned_names(items: Items, ids: pl.Series, earlier: pl.Series | None) -> pl.Series | None:
     """Names for these ids: known ones (of the first ids), those of the items, then the ids themselves."""
-    if items.names is None and known is None:
+    if items.names is None and earlier is None:
         return None
     at = items.ids.lookup(ids)
     names = ids.cast(pl.String)
     if items.names is not None:
-        own = items.names.gather(pl.Series(np.maximum(at, 0)))
+        given = items.names.gather(pl.Series(np.maximum(at, 0)))
         names = pl.select(
-            pl.when(pl.lit(pl.Series(at >= 0))).then(pl.lit(own)).otherwise(None).fill_null(pl.lit(names))
+            pl.when(pl.lit(pl.Series(at >= 0))).then(pl.lit(given)).otherwise(None).fill_null(pl.lit(names))
         ).to_series()
-    if known is not None:
-        names = pl.concat([known.rename(names.name), names[len(known) :]])
+    if earlier is not None:
+        names = pl.concat([earlier.rename(names.name), names[len(earlier) :]])
     return names
 
 

@@ -182,27 +182,27 @@ def line_chart(
 
     `even` spaces the x values equally.
     """
-    xs = sorted({x for one in series for x in one.x})
+    xs = sorted({x for curve in series for x in curve.x})
     place = {x: (float(k) if even else float(x)) for k, x in enumerate(xs)}
     across = _Scale(min(place.values()), max(place.values()), LEFT + INSET, WIDTH - RIGHT - INSET)
-    lowest = min((min(one.y) for one in series), default=0.0)
-    highest = max((max(one.y) for one in series), default=1.0) if top is None else top
+    lowest = min((min(curve.y) for curve in series), default=0.0)
+    highest = max((max(curve.y) for curve in series), default=1.0) if top is None else top
     ticks = ticks_to(highest) if lowest >= 0 else ticks_between(lowest, max(highest, 0.0), beyond=True)
     upward = _Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
     whole = all(float(x).is_integer() for x in xs)
     at = xs if even or (whole and len(xs) <= 8) else ticks_between(xs[0], xs[-1])
     below = [(across(place[x] if even else float(x)), _short(x)) for x in at]
     body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
-    for one in series:
-        points = [(across(place[x]), upward(y)) for x, y in zip(one.x, one.y, strict=True)]
+    for curve in series:
+        points = [(across(place[x]), upward(y)) for x, y in zip(curve.x, curve.y, strict=True)]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        dash = DASHES[one.style % len(DASHES)]
-        for (x, _), (low, high) in zip(points, one.around, strict=False):
+        dash = DASHES[curve.style % len(DASHES)]
+        for (x, _), (low, high) in zip(points, curve.around, strict=False):
             ends = f'x1="{x:.1f}" x2="{x:.1f}" y1="{upward(low):.1f}" y2="{upward(high):.1f}"'
-            body.append(f'<line class="s{one.style}" {ends}/>')
-        body.append(f'<polyline class="s{one.style} curve" stroke-dasharray="{dash}" points="{line}"/>')
-        if one.dotted and len(points) <= MAX_MARKERS:
-            body += [_marker(x, y, one.style) for x, y in points]
+            body.append(f'<line class="s{curve.style}" {ends}/>')
+        body.append(f'<polyline class="s{curve.style} curve" stroke-dasharray="{dash}" points="{line}"/>')
+        if curve.dotted and len(points) <= MAX_MARKERS:
+            body += [_marker(x, y, curve.style) for x, y in points]
     for mark in marks:
         body += _ring(across(mark.x), upward(mark.y), mark.text)
     return _svg(title, body)
@@ -273,20 +273,22 @@ def length_chart(
 
 def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:
     """Means with intervals, one below the other, and a line at 0; groups have a heading."""
-    low = min([0.0, *(one.low for one in spans)])
-    high = max([0.0, *(one.high for one in spans)])
+    low = min([0.0, *(span.low for span in spans)])
+    high = max([0.0, *(span.high for span in spans)])
     ticks = ticks_between(low, high)
     across = _Scale(low, high if high > low else low + 1, LABELS, WIDE - RIGHT - INSET)
     body, y, group = [], TOP + 4.0, None
-    for one in spans:
-        if one.group != group:
-            group = one.group
+    for span in spans:
+        if span.group != group:
+            group = span.group
             y += ROW * 1.15
             body.append(f'<text class="quiet" x="0" y="{y + 4:.1f}">{escape(group)}</text>')
         y += ROW
-        body.append(f'<text x="10" y="{y + 4:.1f}">{escape(one.label)}</text>')
-        ends = f'x1="{across(one.low):.1f}" x2="{across(one.high):.1f}" y1="{y:.1f}" y2="{y:.1f}"'
-        body.append(f'<line class="s{one.style} range" {ends}/>{_marker(across(one.middle), y, one.style)}')
+        body.append(f'<text x="10" y="{y + 4:.1f}">{escape(span.label)}</text>')
+        ends = f'x1="{across(span.low):.1f}" x2="{across(span.high):.1f}" y1="{y:.1f}" y2="{y:.1f}"'
+        body.append(
+            f'<line class="s{span.style} range" {ends}/>{_marker(across(span.middle), y, span.style)}'
+        )
     floor = y + ROW
     axis = [f'<text class="title" x="0" y="16">{escape(title)}</text>']
     for x in ticks:

@@ -106,14 +106,14 @@ def check_float_value(
 
 def check_floats(values: Mapping[str, Any], name: str, *, optional: bool = False) -> tuple[Any, ...]:
     """The list of finite numbers of this name; with `optional`, entries may be None."""
-    found = values.get(name)
-    if not isinstance(found, (list, tuple)):
+    numbers = values.get(name)
+    if not isinstance(numbers, (list, tuple)):
         raise file_error(name, "must be a list of numbers")
-    for value in found:
+    for value in numbers:
         if value is None and optional:
             continue
         check_float_value({name: value}, name, -1e300, 1e300)
-    return tuple(found)
+    return tuple(numbers)
 
 
 def check_text(values: Mapping[str, Any], name: str, choices: Collection[str] | None = None) -> str:

@@ -123,7 +123,7 @@ def map_slices(task: Callable[[slice], T], n: int, size: int, n_threads: int) ->
     slices = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     workers = min(thread_count(n_threads), len(slices))
     if workers <= 1:
-        return [task(part) for part in slices]
+        return [task(rows) for rows in slices]
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(task, slices))
 

@@ -1,6 +1,5 @@
 """Parameters: the base class of models, cutoffs and calibrations, and checks of values."""
 
-import re
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -11,14 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
-import polars as pl
 
-from shortlist.core.checks import check_names, check_text, file_error
 from shortlist.errors import ConfigError, DataWarning, ModelFileError, NotFittedError
 
-Array = npt.NDArray[Any]
-FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
 MAX_WHOLE = 2**31 - 1
 MAX_SEED = 2**63 - 1
 ENTRY_POINTS = "shortlist"  # group in which other packages name their models, cutoffs and metrics
@@ -129,66 +123,6 @@ class Estimator:
         return vars(self)[name]
 
 
-def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
-    """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
-    if isinstance(value, Estimator):
-        prefix = f"{name}." if name else ""
-        params, fitted = (
-            {key: pack(entry, prefix + key, arrays, series) for key, entry in entries.items()}
-            for entries in (value.get_params(), value.fitted())
-        )
-        return {"class": type(value).__name__, "params": params, "fitted": fitted}
-    if isinstance(value, pl.Series):
-        series[name] = value
-        return {"series": name}
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-        return {"array": name}
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return {"float": str(value)}
-    return value
-
-
-def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Series]) -> Any:
-    """The inverse of `pack`."""
-    if isinstance(packed, list):
-        return tuple(packed)
-    if not isinstance(packed, dict):
-        return packed
-    if packed.keys() == {"array"}:
-        return arrays[packed["array"]]
-    if packed.keys() == {"series"}:
-        return series[packed["series"]]
-    if packed.keys() == {"float"}:
-        return float(check_text(packed, "float", ("inf", "-inf", "nan")))
-    check_names(packed, ("class", "params", "fitted"))
-    name = check_text(packed, "class")
-    kind = _find_class(name)
-    params, fitted = (
-        {key: unpack(value, arrays, series) for key, value in packed[part].items()}
-        for part in ("params", "fitted")
-    )
-    estimator = kind(**params)
-    for key, value in fitted.items():
-        if not FITTED_NAME.fullmatch(key) or key in dir(type(estimator)):
-            raise file_error(key, "cannot be a fitted attribute")
-        vars(estimator)[key] = value
-    if fitted:
-        estimator._check_fitted()
-    return estimator
-
-
-def _find_class(name: str) -> type[Estimator]:
-    """The class of a saved object; of other packages too."""
-    if name not in Estimator.registry:
-        load_plugins()
-    if name not in Estimator.registry:
-        raise file_error("class", "must be a known class")
-    return Estimator.registry[name]
-
-
 @cache
 def load_plugins() -> None:
     """Import the models, cutoffs and metrics that other packages name by entry points of `shortlist`."""
@@ -271,9 +205,6 @@ def short_repr(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:59]}…"
 
 
-DIGITS = 4  # significant digits of a sampled number; keeps parameter files readable
-
-
 @dataclass(frozen=True)
 class Range:
     """Numbers between two bounds, uniform on a logarithmic scale unless `log=False`.
@@ -291,20 +222,13 @@ class Range:
     log: bool = True
 
     def at(self, share: float) -> float:
-        """Return the number at a share of the way from low to high."""
-        if self.log:
-            return round_digits(
-                float(np.exp(np.log(self.low) + share * (np.log(self.high) - np.log(self.low))))
-            )
-        return round_digits(self.low + share * (self.high - self.low))
+        """Return the number at a share of the way from low to high, with four digits, which are readable."""
+        low, high = (np.log(self.low), np.log(self.high)) if self.log else (self.low, self.high)
+        number = low + share * (high - low)
+        return float(f"{np.exp(number) if self.log else number:.4g}")
 
 
 Space = Mapping[str, Range | tuple[Any, ...]]  # a tuple lists the values to choose from
-
-
-def round_digits(value: float) -> float:
-    """Round to a few significant digits."""
-    return float(f"{value:.{DIGITS}g}")
 
 
 def warn(message: str) -> None:

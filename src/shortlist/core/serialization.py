@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from shortlist.core.checks import check_names, check_text, file_error
 from shortlist.core.files import atomic_write, check_writable
-from shortlist.core.params import FILE_ERRORS, Estimator, describe_error, pack, unpack
+from shortlist.core.params import FILE_ERRORS, Estimator, describe_error, load_plugins
 from shortlist.errors import DataError, ModelFileError
 from shortlist.kernels.rows import ArrayParts, parts_of
 
@@ -35,6 +36,7 @@ START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # every file has the
 ZEROS = "0" * 64
 MAX_HEADER, MAX_ARRAYS, MAX_DEPTH = 16 << 20, 10_000, 16
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
 DTYPES = {"BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4"}
 DTYPES |= {"I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8"}
 CODES = {np.dtype(text): code for code, text in DTYPES.items()}
@@ -91,6 +93,57 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
         os.fsync(file.fileno())
     _sync_folder(target.parent)
     return target
+
+
+def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
+    """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
+    if isinstance(value, Estimator):
+        prefix = f"{name}." if name else ""
+        params, fitted = (
+            {key: pack(entry, prefix + key, arrays, series) for key, entry in entries.items()}
+            for entries in (value.get_params(), value.fitted())
+        )
+        return {"class": type(value).__name__, "params": params, "fitted": fitted}
+    if isinstance(value, pl.Series):
+        series[name] = value
+        return {"series": name}
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Series]) -> Any:
+    """The inverse of `pack`."""
+    if isinstance(packed, list):
+        return tuple(packed)
+    if not isinstance(packed, dict):
+        return packed
+    for key, values in (("array", arrays), ("series", series)):
+        if packed.keys() == {key}:
+            return values[packed[key]]
+    if packed.keys() == {"float"}:
+        return float(check_text(packed, "float", ("inf", "-inf", "nan")))
+    check_names(packed, ("class", "params", "fitted"))
+    if packed["class"] not in Estimator.registry:
+        load_plugins()  # it may be of another package
+    kind = Estimator.registry[check_text(packed, "class", Estimator.registry)]
+    params, fitted = (
+        {key: unpack(value, arrays, series) for key, value in packed[group].items()}
+        for group in ("params", "fitted")
+    )
+    estimator = kind(**params)
+    for key, value in fitted.items():
+        if not FITTED_NAME.fullmatch(key) or key in dir(type(estimator)):
+            raise file_error(key, "cannot be a fitted attribute")
+        vars(estimator)[key] = value
+    if fitted:
+        estimator._check_fitted()
+    return estimator
 
 
 def save_estimator(path: str | Path, estimator: Estimator) -> Path:
@@ -230,22 +283,22 @@ def read_header(path: str | Path) -> dict[str, Any]:
 def load_artifact(path: str | Path, kind: str) -> Artifact:
     """Read a file through one descriptor; every byte is verified before anything is built from it."""
     with _open(Path(path)) as file:
-        found, tensors = _read_header(file)
-        if found["kind"] != kind:
-            raise _InvalidError(f"it holds a {found['kind']}, not a {kind}; load it as a {found['kind']}.")
+        about, tensors = _read_header(file)
+        if about["kind"] != kind:
+            raise _InvalidError(f"it holds a {about['kind']}, not a {kind}; load it as a {about['kind']}.")
         size = max((end for _, _, _, end in tensors.values()), default=0)
         payload = np.empty(size, np.uint8)
         if _read_into(file, payload) != size or file.read(1):
             raise _InvalidError("it is truncated or has extra bytes; save the model again.")
-        if hashlib.sha256(payload.data).hexdigest() != found["sha256"]:
+        if hashlib.sha256(payload.data).hexdigest() != about["sha256"]:
             raise _InvalidError("it is damaged or was edited (its checksum differs); save the model again.")
         arrays = {
             name: payload[start:end].view(dtype).reshape(shape)
             for name, (dtype, shape, start, end) in tensors.items()
         }
-        series = {name: _join_series(name, dtype, arrays) for name, dtype in found["series"].items()}
-    own = {name: array for name, array in arrays.items() if not name.startswith("series.")}
-    return Artifact(kind, found["class"], found["params"], own, series, found["notes"])
+        series = {name: _join_series(name, dtype, arrays) for name, dtype in about["series"].items()}
+    own_arrays = {name: array for name, array in arrays.items() if not name.startswith("series.")}
+    return Artifact(kind, about["class"], about["params"], own_arrays, series, about["notes"])
 
 
 class _InvalidError(Exception):
@@ -296,21 +349,21 @@ def _read_header(
         raise _InvalidError(
             "its header is damaged or was edited (its checksum differs); save the model again."
         )
-    found = _parse(metadata["description"])
-    if found.keys() != DESCRIPTION.keys() or any(not isinstance(found[k], t) for k, t in DESCRIPTION.items()):
+    about = _parse(metadata["description"])
+    if about.keys() != DESCRIPTION.keys() or any(not isinstance(about[k], t) for k, t in DESCRIPTION.items()):
         raise _InvalidError("its description has unknown, missing or invalid entries; save the model again.")
     tensors = _check_tensors(header, size - 8 - length)
-    _check_names([found["kind"], found["class"], *found["series"], *tensors])
-    return {"format": FORMAT, "version": VERSION, "checksum": checksum, **found}, tensors
+    _check_names([about["kind"], about["class"], *about["series"], *tensors])
+    return {"format": FORMAT, "version": VERSION, "checksum": checksum, **about}, tensors
 
 
 def _parse(raw: bytes | str) -> dict[str, Any]:
     """A JSON object of bounded depth without duplicate keys."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(pairs) != len(found := dict(pairs)):
+        if len(pairs) != len(entries := dict(pairs)):
             raise ValueError("duplicate key")
-        return found
+        return entries
 
     def finite(text: str) -> float:
         if not math.isfinite(number := float(text)):
@@ -318,9 +371,9 @@ def _parse(raw: bytes | str) -> dict[str, Any]:
         return number
 
     try:
-        found = json.loads(raw, object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
-        if isinstance(found, dict) and _depth(found) <= MAX_DEPTH:
-            return found
+        value = json.loads(raw, object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
+        if isinstance(value, dict) and _depth(value) <= MAX_DEPTH:
+            return value
     except (ValueError, RecursionError):
         pass
     raise _InvalidError("its header is not a plain JSON object; save the model again.")
@@ -389,13 +442,13 @@ def _join_series(name: str, dtype: Any, arrays: Arrays) -> pl.Series:
                 raise ValueError("offsets")
             text = raw.tobytes()
             cells = [text[start:end] for start, end in pairwise(offsets.tolist())]
-            found = pl.Series(name, cells, pl.Binary).cast(pl.String)
+            column = pl.Series(name, cells, pl.Binary).cast(pl.String)
         else:
-            found = pl.Series(name, parts["values"])
-            if found.dtype != INTEGERS[dtype]:
+            column = pl.Series(name, parts["values"])
+            if column.dtype != INTEGERS[dtype]:
                 raise TypeError("values")
         if valid is not None:
-            found = found.to_frame().select(pl.when(pl.Series(valid)).then(pl.col(name))).to_series()
+            column = column.to_frame().select(pl.when(pl.Series(valid)).then(pl.col(name))).to_series()
     except (KeyError, IndexError, TypeError, ValueError, pl.exceptions.PolarsError):
         raise _InvalidError(f"its series {name!a} is invalid; save the model again.") from None
-    return found
+    return column

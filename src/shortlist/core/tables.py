@@ -93,7 +93,7 @@ def rich_table(table: pl.DataFrame, title: str = "") -> "Table":
 def without_nan(value: Any) -> Any:
     """The same nested value for JSON, which has no NaN: an unknown number is null."""
     if isinstance(value, dict):
-        return {key: without_nan(one) for key, one in value.items()}
+        return {key: without_nan(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [without_nan(one) for one in value]
+        return [without_nan(entry) for entry in value]
     return None if isinstance(value, float) and value != value else value

@@ -112,7 +112,7 @@ class TreeEnsemble:
             parts = [text.tobytes().decode() for text in texts]
             self._link = LINKS[_field(parts[0], "objective").split()[0]]
             self._n_columns = int(_field(parts[0], "max_feature_idx")) + 1
-            trees = [tree for part in parts for tree in _trees(part, self._n_columns)]
+            trees = [tree for model in parts for tree in _trees(model, self._n_columns)]
             self._forest, self._index = _join(trees), _index_splits(trees, self._n_columns)
         except (ArithmeticError, ValueError, KeyError, IndexError) as error:
             raise ModelFileError(f"the trees cannot be read ({error}); fit the model again.") from None

@@ -627,8 +627,8 @@ def measure_volumes(problem: AllocationProblem, volumes: Iterable[float] | None 
         volumes = [same[n, 0] for n in LENGTHS if n < len(same)]
     for volume in volumes:
         N, hits, value = _interpolate(same, volume)
-        found = _measure(replace(problem, budget=round(volume)))
-        rows.append({"N": N, **found, "hits_same": hits, "value_same": value})
+        measured = _measure(replace(problem, budget=round(volume)))
+        rows.append({"N": N, **measured, "hits_same": hits, "value_same": value})
     columns = ("N", "n_items", "hits", "value", "n_users", "hits_same", "value_same")
     whole = ("n_items", "n_users")
     return pl.DataFrame(rows, schema={name: pl.Int64 if name in whole else pl.Float64 for name in columns})

@@ -29,14 +29,16 @@ class BasketSize(Estimator):
         check_number(0, ridge=self.ridge)
 
     def _check_fitted(self) -> None:
-        known = vars(self)
+        fitted = vars(self)
         names = ("center_", "scale_", "beta_", "uses_history_", "uses_expected_sizes_", "dispersion_")
         check_names(self.fitted(), names)
-        n = N_HISTORY_COLUMNS * check_bool(known, "uses_history_") + check_bool(known, "uses_expected_sizes_")
-        check_array(known, "center_", np.float64, (n,))
-        check_array(known, "scale_", np.float64, (n,), low=1e-9)
-        check_array(known, "beta_", np.float64, (n + 1,))
-        check_float_value(known, "dispersion_", 0, 1e300)
+        n = N_HISTORY_COLUMNS * check_bool(fitted, "uses_history_") + check_bool(
+            fitted, "uses_expected_sizes_"
+        )
+        check_array(fitted, "center_", np.float64, (n,))
+        check_array(fitted, "scale_", np.float64, (n,), low=1e-9)
+        check_array(fitted, "beta_", np.float64, (n + 1,))
+        check_float_value(fitted, "dispersion_", 0, 1e300)
 
     def fit(self, labels: Labels, counts: Ints, history: Interactions | None) -> Self:
         """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""

@@ -109,50 +109,50 @@ class Boundary(Cutoff):
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        known = vars(self)
+        fitted = vars(self)
         names = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
         check_names(self.fitted(), names, FITTED_IDS)
-        check_float_value(known, "scale_", 0, 1e300)
-        check_float_value(known, "t_", -1e300, 1e300)
-        check_float_value(known, "negative_weight_", 0)
-        check_array(known, "boundaries_", np.float64, (len(check_ids(known, "users_")),))
+        check_float_value(fitted, "scale_", 0, 1e300)
+        check_float_value(fitted, "t_", -1e300, 1e300)
+        check_float_value(fitted, "negative_weight_", 0)
+        check_array(fitted, "boundaries_", np.float64, (len(check_ids(fitted, "users_")),))
 
     def _check_learns_from_shown(self) -> None:
         raise needs_all_outcomes("Boundary", "use ExpectedValue or ExpectedF1(size='probabilities')")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
-        part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
-        low, high = score_range(part.lists)
-        scores = bounded_scores(part.lists, low, high)
-        scale = _log_odds_scale(scores, part) if self.scale is None else float(self.scale)
+        labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
+        low, high = score_range(labeled.lists)
+        scores = bounded_scores(labeled.lists, low, high)
+        scale = _log_odds_scale(scores, labeled) if self.scale is None else float(self.scale)
         scaled = scores * scale
-        negative = self._negative_weight(scaled, part)
-        t = self._common_boundary(scaled, part, negative) if self.t is None else float(self.t) * scale
-        boundaries, _ = self._solve(scaled, part, negative, t)
+        negative = self._negative_weight(scaled, labeled)
+        t = self._common_boundary(scaled, labeled, negative) if self.t is None else float(self.t) * scale
+        boundaries, _ = self._solve(scaled, labeled, negative, t)
         self.scale_, self.t_, self.negative_weight_ = scale, t / scale, negative
-        self.users_, self.boundaries_ = part.lists.users.values, boundaries / scale
+        self.users_, self.boundaries_ = labeled.lists.users.values, boundaries / scale
 
-    def _negative_weight(self, scaled: Doubles, part: Labels) -> float:
+    def _negative_weight(self, scaled: Doubles, labeled: Labels) -> float:
         """Weight of an irrelevant candidate; a relevant one has weight 1."""
-        n_relevant = int(part.relevant.sum())
-        n_other = part.relevant.size - n_relevant
+        n_relevant = int(labeled.relevant.sum())
+        n_other = labeled.relevant.size - n_relevant
         if self.negatives == "uniform" or not n_relevant or not n_other:
             return 1.0
         if self.negatives is not None:
             return float(self.negatives) * n_relevant / n_other
-        best = best_threshold(running_minimum(scaled, part.lists), part, "f1")
+        best = best_threshold(running_minimum(scaled, labeled.lists), labeled, "f1")
         if not np.isfinite(best):
             best = float(scaled.min() if best < 0 else scaled.max())
-        gradients = expit(np.where(part.relevant, best - scaled, scaled - best))
-        return float(gradients[part.relevant].sum() / gradients[~part.relevant].sum())
+        gradients = expit(np.where(labeled.relevant, best - scaled, scaled - best))
+        return float(gradients[labeled.relevant].sum() / gradients[~labeled.relevant].sum())
 
-    def _solve(self, scaled: Doubles, part: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
+    def _solve(self, scaled: Doubles, labeled: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
         """((n_lists,) boundaries, (n_lists,) derivatives of the minimized losses with respect to t)."""
-        boundaries, slopes = np.empty(len(part.lists)), np.empty(len(part.lists))
+        boundaries, slopes = np.empty(len(labeled.lists)), np.empty(len(labeled.lists))
         solve_boundaries(
-            part.lists.indptr,
+            labeled.lists.indptr,
             scaled,
-            part.relevant,
+            labeled.relevant,
             float(negative),
             float(t),
             float(self.lambda_t),
@@ -161,7 +161,7 @@ class Boundary(Cutoff):
         )
         return boundaries, slopes
 
-    def _common_boundary(self, scaled: Doubles, part: Labels, negative: float) -> float:
+    def _common_boundary(self, scaled: Doubles, labeled: Labels, negative: float) -> float:
         """The t that minimizes the total loss, a convex function: the root of its derivative."""
         from scipy.optimize import brentq  # slow to import
 
@@ -169,7 +169,7 @@ class Boundary(Cutoff):
             return 0.0
 
         def derivative(t: float) -> float:
-            return float(self._solve(scaled, part, negative, t)[1].sum())
+            return float(self._solve(scaled, labeled, negative, t)[1].sum())
 
         low, high = float(scaled.min()) - FAR, float(scaled.max()) + FAR
         if derivative(low) >= 0:
@@ -210,11 +210,11 @@ class Boundary(Cutoff):
         return id_map
 
 
-def _log_odds_scale(scores: Doubles, part: Labels) -> float:
+def _log_odds_scale(scores: Doubles, labeled: Labels) -> float:
     """Log-odds per unit of score: the slope of a logistic regression over all candidates."""
     spread = float(scores.std())
     if spread < 1e-9:
         return 1.0
     standard = ((scores - scores.mean()) / spread)[:, None]
-    slope = float(glm_fit(standard, part.relevant.astype(np.float64), LOGISTIC, ridge=1.0)[1])
+    slope = float(glm_fit(standard, labeled.relevant.astype(np.float64), LOGISTIC, ridge=1.0)[1])
     return max(slope, 1e-2) / spread

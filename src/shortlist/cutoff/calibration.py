@@ -215,19 +215,19 @@ class Calibration(SavedEstimator):
                 "pass the interactions that followed the scores, with the same user ids."
             )
         method = self._choose(labels, history) if self.method == "auto" else self.method
-        part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
-        self.low_, self.high_ = score_range(part.lists)
+        labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
+        self.low_, self.high_ = score_range(labeled.lists)
         self.uses_history_ = history is not None
-        scores, y = bounded_scores(part.lists, self.low_, self.high_), part.relevant.astype(np.float64)
-        seen = slice(None) if part.weights is None else part.weights > 0
-        weight = None if part.weights is None else part.weights[seen]
+        scores, y = bounded_scores(labeled.lists, self.low_, self.high_), labeled.relevant.astype(np.float64)
+        seen = slice(None) if labeled.weights is None else labeled.weights > 0
+        weight = None if labeled.weights is None else labeled.weights[seen]
         y = y[seen]
         if method == "platt":
             self.logistic_ = _fit_platt(scores[seen], y, weight)
         elif method == "isotonic":
             self.steps_, self.heights_ = isotonic_fit(scores[seen], y, weight)
         elif method in ("features", "trees"):
-            columns = candidate_features(part.lists, scores, history)[seen]
+            columns = candidate_features(labeled.lists, scores, history)[seen]
             if method == "trees":
                 params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
                 self.text_ = fit_trees(columns.astype(np.float32), y, _float32(weight), params)
@@ -341,20 +341,20 @@ class Calibration(SavedEstimator):
         check_whole(0, MAX_SEED, seed=self.seed)
 
     def _check_fitted(self) -> None:
-        known = vars(self)
-        method = check_text(known, "method_", [one for one in METHODS if one != "auto"])
+        fitted = vars(self)
+        method = check_text(fitted, "method_", [name for name in METHODS if name != "auto"])
         names = ("method_", "low_", "high_", "uses_history_")
         check_names(self.fitted(), (*names, *LEARNED[method]))
-        low, high = check_float_value(known, "low_", -1e300, 1e300), check_float_value(known, "high_")
+        low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
         if not low <= high <= 1e300:
             raise file_error("high_", "must not be below low_")
-        uses_history = check_bool(known, "uses_history_")
+        uses_history = check_bool(fitted, "uses_history_")
         n_columns = len(RANK_FEATURES) + (len(HISTORY_FEATURES) if uses_history else 0)
         if method == "isotonic":
-            n = check_array(known, "steps_", np.float64, (None,), strict=True).size
-            check_array(known, "heights_", np.float64, (max(n, 1),), low=0, high=1, ascending=True)
+            n = check_array(fitted, "steps_", np.float64, (None,), strict=True).size
+            check_array(fitted, "heights_", np.float64, (max(n, 1),), low=0, high=1, ascending=True)
         elif method == "trees":
-            TreeEnsemble(check_array(known, "text_", np.uint8, (None,))).check_kind("binary", n_columns)
+            TreeEnsemble(check_array(fitted, "text_", np.uint8, (None,))).check_kind("binary", n_columns)
         elif method != "none":
             if not isinstance(self.logistic_, AdditiveLogistic):
                 raise file_error("logistic_", "must be an AdditiveLogistic")
@@ -380,17 +380,17 @@ class Calibration(SavedEstimator):
     def _from_features(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
         """(n_candidates,) probabilities, in batches of lists so that the features stay small."""
         step = max(1, BLOCK // self.n_candidates)
-        found = np.empty(values.size)
+        probabilities = np.empty(values.size)
         trees = TreeEnsemble(self.text_) if self.method_ == "trees" else None
         for start in range(0, len(lists), step):
-            part = lists.take(np.arange(start, min(start + step, len(lists))))
-            rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + part.items.size)
-            columns = candidate_features(part, values[rows], history)
+            piece = lists.take(np.arange(start, min(start + step, len(lists))))
+            rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + piece.items.size)
+            columns = candidate_features(piece, values[rows], history)
             if trees is not None:
-                found[rows] = trees.predict(columns.astype(np.float32))
+                probabilities[rows] = trees.predict(columns.astype(np.float32))
             else:
-                found[rows] = expit(self.logistic_.log_odds(columns))
-        return found
+                probabilities[rows] = expit(self.logistic_.log_odds(columns))
+        return probabilities
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -415,8 +415,8 @@ class CalibratedCutoff(Cutoff):
         super()._check_fitted()
         if "calibration_" not in vars(self):
             return
-        found: Any = self.calibration_
-        if not isinstance(found, Calibration) or "method_" not in vars(found):
+        calibration: Any = self.calibration_
+        if not isinstance(calibration, Calibration) or "method_" not in vars(calibration):
             raise file_error("calibration_", "must be a fitted Calibration")
 
     def _calibrate(self, labels: Labels, history: Interactions | None) -> None:
@@ -424,10 +424,10 @@ class CalibratedCutoff(Cutoff):
         given = self.calibration
         calibration = Calibration(method=given) if isinstance(given, str) else given.clone()
         calibration.set_params(n_candidates=self.candidates_needed())
-        known, key = labels.calibrations, (repr(calibration.get_params()), id(history))
-        if key not in known:
-            known[key] = calibration.fit_labels(labels, history)
-        self.calibration_ = copy(known[key])
+        calibrations, key = labels.calibrations, (repr(calibration.get_params()), id(history))
+        if key not in calibrations:
+            calibrations[key] = calibration.fit_labels(labels, history)
+        self.calibration_ = copy(calibrations[key])
 
     @property
     def uses_probabilities(self) -> bool:

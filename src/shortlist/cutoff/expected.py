@@ -76,8 +76,8 @@ class ExpectedUtility(CalibratedCutoff):
         check_float_value(vars(self), "floor_")
         check_array(vars(self), "utility_quantiles_", np.float64, (None,), ascending=True)
         for name in ("next_size_", "n_missed_"):
-            found = vars(self)[name]
-            if not isinstance(found, BasketSize) or not found.fitted():
+            value = vars(self)[name]
+            if not isinstance(value, BasketSize) or not value.fitted():
                 raise file_error(name, "must be a fitted BasketSize")
 
     def _check_learns_from_shown(self) -> None:
@@ -108,7 +108,7 @@ class ExpectedUtility(CalibratedCutoff):
     def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
         """Choose "both", unless another size is better on validation data by more than one standard error."""
         lengths = [self._curve(labels.lists, p, history, size)[1] for size in SIZES]
-        return SIZES[choose_by_standard_error([user_utilities(labels, one, self.target) for one in lengths])]
+        return SIZES[choose_by_standard_error([user_utilities(labels, n, self.target) for n in lengths])]
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         floor = self.need("floor_")
@@ -313,8 +313,8 @@ class ExpectedF1(ExpectedUtility):
         owner = np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
         with np.errstate(divide="ignore"):
             log_none = np.bincount(owner, weights=np.log1p(-p), minlength=len(lists))
-        found: Doubles = np.exp(log_none)  # no candidate is relevant
-        return found
+        value: Doubles = np.exp(log_none)  # no candidate is relevant
+        return value
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

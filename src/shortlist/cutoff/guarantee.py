@@ -57,8 +57,8 @@ def list_values(
         raise DataError("calibration needs lists with probabilities, got none; calibrate the scores first.")
     total = np.concatenate([[0.0], np.cumsum(lists.probabilities)])
     predicted = np.diff(total[lists.indptr]) / safe
-    known = labels.labeled & covered & ~np.isnan(predicted)
-    return (precision - predicted)[known]
+    counts = labels.labeled & covered & ~np.isnan(predicted)
+    return (precision - predicted)[counts]
 
 
 def without_exploration(lists: RankedLists) -> RankedLists:
@@ -74,7 +74,7 @@ def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
     """(n_lists,) whether a list ends for one of these reasons."""
     if lists.reason is None:
         return np.zeros(len(lists), np.bool_)
-    return np.isin(lists.reason, [REASON_CODE[one] for one in reasons])
+    return np.isin(lists.reason, [REASON_CODE[name] for name in reasons])
 
 
 LEVELS = ("min_precision", "max_empty", "min_recall")
@@ -509,7 +509,7 @@ class Guarantee(CalibratedCutoff):
                 f"one, or the same one after fit or partial_fit; test it again with {again}."
             )
         was, now = (
-            "lists of no known model" if one is None else f"model {one[:8]}" for one in (tested, source)
+            "lists of no known model" if model is None else f"model {model[:8]}" for model in (tested, source)
         )
         warnings.warn(
             f"the guarantee was tested on {was} and is used on {now}; it holds only if these are "

@@ -63,20 +63,22 @@ class Evidence:
     def to_dict(self) -> dict[str, Any]:
         """Numbers for JSON; None for the logarithm of 0."""
         logs = {"log_capital": self.log_capital, "log_best": self.log_best}
-        found: dict[str, Any] = {
+        entries: dict[str, Any] = {
             name: [None if value == -np.inf else float(value) for value in values]
             for name, values in logs.items()
         }
-        return {**found, "best_start": list(self.best_start), "n_batches": self.n_batches}
+        return {**entries, "best_start": list(self.best_start), "n_batches": self.n_batches}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         capital, best = (
-            np.array([-np.inf if one is None else float(one) for one in values[name]])
+            np.array([-np.inf if entry is None else float(entry) for entry in values[name]])
             for name in ("log_capital", "log_best")
         )
-        return cls(capital, best, tuple(int(one) for one in values["best_start"]), int(values["n_batches"]))
+        return cls(
+            capital, best, tuple(int(entry) for entry in values["best_start"]), int(values["n_batches"])
+        )
 
 
 def log_growth(values: Doubles, bets: Doubles) -> Doubles:
@@ -259,30 +261,30 @@ class GuaranteeMonitor:
         """
         if isinstance(values, RankedLists):
             users = values.users.values if shown and users is None else users
-            found = list_values(values, truth, users, self.guarantee, self.over)
+            observed = list_values(values, truth, users, self.guarantee, self.over)
         else:
-            found = self._check_values(values)
+            observed = self._check_values(values)
         with self._lock:
-            self._state = self._next(self._state, found, at)
+            self._state = self._next(self._state, observed, at)
         return self
 
     def _check_values(self, values: Any) -> Doubles:
         """(n,) the values as numbers in their range."""
         try:
-            found = np.asarray(values, np.float64)
+            observed = np.asarray(values, np.float64)
         except (TypeError, ValueError):
-            found = np.full(1, np.nan)
+            observed = np.full(1, np.nan)
         low = -1.0 if self.guarantee == "calibration" else 0.0
-        if found.ndim != 1 or not ((found >= low) & (found <= 1)).all():
+        if observed.ndim != 1 or not ((observed >= low) & (observed <= 1)).all():
             raise DataError(
                 f"values must be RankedLists or a list of numbers from {low:g} to 1, got something else; "
                 "pass one number per list."
             )
-        return found
+        return observed
 
-    def _next(self, state: MonitorState, found: Doubles, at: Any) -> MonitorState:
+    def _next(self, state: MonitorState, observed: Doubles, at: Any) -> MonitorState:
         """The state after one batch."""
-        evidence = state.evidence.add(self._growth(found))
+        evidence = state.evidence.add(self._growth(observed))
         number = evidence.n_batches
         label = str(number if at is None else at)[:MAX_LABEL]
         starts = tuple(
@@ -294,13 +296,13 @@ class GuaranteeMonitor:
         alarm_at, since = state.alarm_at, state.since
         if alarm and alarm_at is None:
             alarm_at, since = label, starts[int(np.argmax(evidence.log_best))]
-        mean = float(found.mean()) if found.size else None
-        trace = (*state.trace, Update(number, label, found.size, mean, log_e))
+        mean = float(observed.mean()) if observed.size else None
+        trace = (*state.trace, Update(number, label, observed.size, mean, log_e))
         return replace(
             state,
             evidence=evidence,
-            n_values=state.n_values + found.size,
-            total=state.total + float(found.sum()),
+            n_values=state.n_values + observed.size,
+            total=state.total + float(observed.sum()),
             log_peak=max(state.log_peak, log_e),
             starts=starts,
             alarm_at=alarm_at,
@@ -308,13 +310,13 @@ class GuaranteeMonitor:
             trace=trace if len(trace) <= MAX_TRACE else trace[1::2],
         )
 
-    def _growth(self, found: Doubles) -> Doubles:
+    def _growth(self, observed: Doubles) -> Doubles:
         """(n_bets,) log growth of each bet; a shortfall makes it positive."""
         if self.guarantee == "calibration":
-            sides = (found - self.tolerance, -found - self.tolerance)
+            sides = (observed - self.tolerance, -observed - self.tolerance)
             return np.concatenate([log_growth(side, self._bets) for side in sides])
         level = self.level or 0.0
-        return log_growth(level - found if self.guarantee == "precision" else found - level, self._bets)
+        return log_growth(level - observed if self.guarantee == "precision" else observed - level, self._bets)
 
     @property
     def status(self) -> str:
@@ -353,7 +355,7 @@ class GuaranteeMonitor:
             "mean": pl.Float64,
             "log_e_value": pl.Float64,
         }
-        return pl.DataFrame([vars(one) for one in self._state.trace], schema=columns)
+        return pl.DataFrame([vars(update) for update in self._state.trace], schema=columns)
 
     def summary(self) -> str:
         """Describe the state in one sentence.
@@ -406,13 +408,13 @@ class GuaranteeMonitor:
         0.5
         """
         state = self._state
-        own = {name: value for name, value in vars(state).items() if name not in ("evidence", "trace")}
+        plain = {name: value for name, value in vars(state).items() if name not in ("evidence", "trace")}
         return {
             "params": {
                 name: vars(self)[name] for name in ("level", "guarantee", "over", "false_alarms", "tolerance")
             },
-            "state": {**own, "starts": list(state.starts), "evidence": state.evidence.to_dict()},
-            "trace": [vars(one) for one in state.trace],
+            "state": {**plain, "starts": list(state.starts), "evidence": state.evidence.to_dict()},
+            "trace": [vars(update) for update in state.trace],
         }
 
     @classmethod
@@ -445,8 +447,8 @@ class GuaranteeMonitor:
             monitor = cls(**values["params"])
             state = dict(values["state"])
             evidence, starts = Evidence.from_dict(state.pop("evidence")), tuple(state.pop("starts"))
-            trace = tuple(Update(**one) for one in values["trace"])
-            found = MonitorState(evidence, starts=starts, trace=trace, **state)
+            trace = tuple(Update(**entry) for entry in values["trace"])
+            restored = MonitorState(evidence, starts=starts, trace=trace, **state)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(
                 f"a monitor must be a dictionary from to_dict, got something else ({error!r:.80}); "
@@ -456,5 +458,5 @@ class GuaranteeMonitor:
             evidence.best_start
         ):
             raise DataError("a monitor must be a dictionary from to_dict, got other sizes; make a new one.")
-        monitor._state = found
+        monitor._state = restored
         return monitor

@@ -76,25 +76,25 @@ class PerK(Cutoff):
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        known = vars(self)
+        fitted = vars(self)
         check_names(self.fitted(), ("center_", "spread_", "users_", "calibrations_"), FITTED_IDS)
-        check_float_value(known, "center_", -1e300, 1e300)
-        check_float_value(known, "spread_", 1e-300, 1e300)
-        n_users = len(check_ids(known, "users_"))
-        check_array(known, "calibrations_", np.float64, (n_users + 1, 2), low=-1e300, high=1e300)
+        check_float_value(fitted, "center_", -1e300, 1e300)
+        check_float_value(fitted, "spread_", 1e-300, 1e300)
+        n_users = len(check_ids(fitted, "users_"))
+        check_array(fitted, "calibrations_", np.float64, (n_users + 1, 2), low=-1e300, high=1e300)
 
     def _check_learns_from_shown(self) -> None:
         raise needs_all_outcomes("PerK", "use ExpectedF1(size='probabilities')")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
-        part = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
-        scores = bounded_scores(part.lists, *score_range(part.lists))
+        labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
+        scores = bounded_scores(labeled.lists, *score_range(labeled.lists))
         self.center_ = float(scores.mean()) if scores.size else 0.0
         self.spread_ = float(scores.std()) if scores.size and scores.std() > 1e-9 else 1.0
-        z, y = (scores - self.center_) / self.spread_, part.relevant.astype(np.float64)
+        z, y = (scores - self.center_) / self.spread_, labeled.relevant.astype(np.float64)
         common = glm_fit(z[:, None], y, LOGISTIC) if z.size else np.zeros(2)
-        own = fit_user_wise(part.lists.indptr, z, y, common, self.prior)
-        self.users_, self.calibrations_ = part.lists.users.values, np.vstack([own, common])
+        personal = fit_user_wise(labeled.lists.indptr, z, y, common, self.prior)
+        self.users_, self.calibrations_ = labeled.lists.users.values, np.vstack([personal, common])
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         p = probabilities_of(lists)
@@ -121,10 +121,10 @@ class PerK(Cutoff):
         user = np.full(len(lists), UNKNOWN)
         if len(self.users_):
             user = IdMap(self.users_).align(lists.users)
-        own = np.repeat(calibrations[np.where(user == UNKNOWN, -1, user)], np.diff(lists.indptr), axis=0)
+        personal = np.repeat(calibrations[np.where(user == UNKNOWN, -1, user)], np.diff(lists.indptr), axis=0)
         scores = np.clip(lists.scores.astype(np.float64), -1e300, 1e300)
         z = (scores - self.center_) / self.spread_
-        return np.asarray(expit(own[:, 0] + own[:, 1] * z))
+        return np.asarray(expit(personal[:, 0] + personal[:, 1] * z))
 
 
 def fit_user_wise(indptr: Longs, z: Doubles, y: Doubles, common: Doubles, prior: float) -> Doubles:

@@ -253,7 +253,7 @@ def _solve_contacts(problem: AllocationProblem, offers: Offers, positions: Ints)
         tried = [demand(low)[0], demand(high)[0]]
     else:
         high = 0.0
-    choices = [_show_to(problem, offers, found.contacted) for found in tried]
+    choices = [_show_to(problem, offers, solution.contacted) for solution in tried]
     held, value = max(choices, key=lambda choice: choice[1])
     prices = np.zeros(problem.lists.gains.size)
     return AllocationSolution(
@@ -448,7 +448,7 @@ class _Program:
         """Add a row for each distinct key; its limit is that at the position of the key, or one for all."""
         distinct, numbers = np.unique(keys, return_inverse=True)
         limits = np.full(distinct.size, limit_of) if np.isscalar(limit_of) else np.asarray(limit_of)[distinct]
-        first = sum(part.size for part in self.limits)
+        first = sum(values.size for values in self.limits)
         self.entries.append((numbers + first, columns, np.broadcast_to(weights, columns.shape)))
         self.limits.append(limits.astype(np.float64))
 
@@ -485,10 +485,10 @@ def _solve_exactly(problem: AllocationProblem, solution: AllocationSolution) -> 
     if problem.has_contacts:  # no item without a contact
         program.add(np.append(every, contact[user]), np.tile(every, 2), 0.0, np.repeat([1.0, -1.0], n))
         program.add(contact, np.zeros(n_users, np.int64), float(min(problem.max_users, n_users)))
-    found = program.solve(np.append(-offers.values, np.full(n_users, problem.contact_cost)))
-    bound, best = found.mip_dual_bound, solution
-    if found.x is not None:
-        held, value = _drop_losses(problem, offers, found.x[:n] > 0.5)
+    shown = program.solve(np.append(-offers.values, np.full(n_users, problem.contact_cost)))
+    bound, best = shown.mip_dual_bound, solution
+    if shown.x is not None:
+        held, value = _drop_losses(problem, offers, shown.x[:n] > 0.5)
         best = solution._replace(held=held, value=value) if value > solution.value else solution
     bound = solution.bound if bound is None or not np.isfinite(bound) else min(solution.bound, -float(bound))
     return best._replace(bound=max(bound, best.value))

@@ -17,6 +17,8 @@ from shortlist.evaluation.report import Report
 from shortlist.kernels.lists import find_best_prefixes
 from shortlist.types import Doubles, Longs
 
+USUAL_LENGTH = 10  # a common length of lists for everyone
+
 
 def fixed_n_curve(
     rankings: Lists,

@@ -28,11 +28,9 @@ from shortlist.core.params import (
     check_whole,
     describe_error,
     load_plugins,
-    pack,
-    unpack,
     warn,
 )
-from shortlist.core.serialization import Artifact, load_artifact, save_artifact
+from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
 from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import NO_RETURNS, source_from_notes
@@ -168,7 +166,7 @@ class Recommender(Estimator, ABC):
     """Base class of all models: fit, recommend, explain, save.
 
     A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`, and declares below what the
-    command line, `shortlist.fit`, `shortlist.tune` and `shortlist warmup` have to know about it. It can be
+    command line, `shortlist.fit` and `shortlist warmup` have to know about it. It can be
     named and loaded as soon as its module is imported. A package makes its models known without an import by
     an entry point of the group `shortlist`, whose name is that of the class.
     """
@@ -184,7 +182,6 @@ class Recommender(Estimator, ABC):
     uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
     has_flags: ClassVar[bool] = True  # whether the command line offers the model and its parameters
     search_space: ClassVar[Space] = {}  # the parameters that are tuned, and their values
-    extended_space: ClassVar[Space] = {}  # more of them, which the published method does not have
     not_searched: ClassVar[tuple[str, ...]] = ()  # parameters of the spaces that stay at their defaults
     timed_params: ClassVar[tuple[str, ...]] = ()  # parameters that have no effect without timestamps
     is_tried_by_fit: ClassVar[bool] = False  # whether `shortlist.fit` tries the model if none is named
@@ -264,17 +261,6 @@ class Recommender(Estimator, ABC):
             The interactions to fit on.
         """
         return None
-
-    @classmethod
-    def first_settings(cls, data: Interactions) -> dict[str, Any]:
-        """The parameters, other than the defaults, that `shortlist.fit` tries first on this data.
-
-        Parameters
-        ----------
-        data
-            The interactions to fit on.
-        """
-        return {}
 
     @property
     def weight_transform(self) -> WeightTransform:
@@ -1435,6 +1421,11 @@ def find_model_class(name: str) -> type[Recommender]:
     if kind is None or isabstract(kind):
         raise ConfigError(f"model must be the name of a model, got {name!r:.60}; import its module first.")
     return kind
+
+
+def is_tried(name: str) -> bool:
+    """Whether `shortlist.fit` tries the model if none is named; subclasses declare it anew."""
+    return bool(vars(find_model_class(name)).get("is_tried_by_fit"))
 
 
 def load_model(path: str | Path) -> Recommender:

@@ -52,17 +52,17 @@ def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: in
     postings = index.postings
     scores = SparseScores(to_rows(content[rows]), index)
     width = min(k + 1, allowed.size)
-    parts = map_slices(lambda part: top_items(scores.part(part), index, postings, width), rows.size, SLICE, 0)
-    lengths = np.concatenate([np.diff(part.indptr) for part in parts])
+    parts = map_slices(lambda some: top_items(scores.part(some), index, postings, width), rows.size, SLICE, 0)
+    lengths = np.concatenate([np.diff(some.indptr) for some in parts])
     owner = np.repeat(np.arange(rows.size), lengths)
-    items = allowed[np.concatenate([part.items for part in parts])]
-    values = np.concatenate([part.scores for part in parts])
+    items = allowed[np.concatenate([some.items for some in parts])]
+    values = np.concatenate([some.scores for some in parts])
     keep = (items != rows[owner]) & (values > 0)
     nearest = np.asarray(content[rows].multiply(content[rows]).sum(axis=1), np.float32)  # to itself
     np.maximum.at(nearest, owner[keep], values[keep])
-    own = np.flatnonzero(np.isin(rows, allowed) & (nearest > 0))
-    entries = np.append(owner[keep], own), np.append(items[keep], rows[own])
-    values = np.append(values[keep], nearest[own])
+    itself = np.flatnonzero(np.isin(rows, allowed) & (nearest > 0))
+    entries = np.append(owner[keep], itself), np.append(items[keep], rows[itself])
+    values = np.append(values[keep], nearest[itself])
     return keep_largest(csr_array((values, entries), shape=(rows.size, n_items)), k)
 
 
@@ -110,13 +110,13 @@ def normalize_readers(indptr: Longs, items: Ints, n_items: int) -> csr_array:
 def expand_histories(histories: csr_array, readers: csr_array, damping: float) -> csr_array:
     """(n, n_items) what users with common items interacted with, dampened, in unit length."""
     common = csr_array(histories @ readers.T)
-    found = csr_array(common @ readers)
-    found.sort_indices()
-    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-    values = np.sign(found.data) * np.abs(found.data.astype(np.float64)) ** damping
-    norms = np.sqrt(np.bincount(row, weights=values**2, minlength=found.shape[0]))
+    expanded = csr_array(common @ readers)
+    expanded.sort_indices()
+    row = np.repeat(np.arange(expanded.shape[0]), np.diff(expanded.indptr))
+    values = np.sign(expanded.data) * np.abs(expanded.data.astype(np.float64)) ** damping
+    norms = np.sqrt(np.bincount(row, weights=values**2, minlength=expanded.shape[0]))
     values = values / np.where(norms > 0, norms, 1)[row]
-    return csr_array((values.astype(np.float32), found.indices, found.indptr), shape=found.shape)
+    return csr_array((values.astype(np.float32), expanded.indices, expanded.indptr), shape=expanded.shape)
 
 
 class ProfileRules(NamedTuple):
@@ -196,8 +196,8 @@ class LearnedWeights(NamedTuple):
 
     def shift(self, n_items: Longs) -> Floats:
         """(n,) log-odds of an item that shares nothing with the user, by the size of the history."""
-        found: Floats = (self.intercept + self.activity * np.log1p(n_items)).astype(np.float32)
-        return found
+        log_odds: Floats = (self.intercept + self.activity * np.log1p(n_items)).astype(np.float32)
+        return log_odds
 
 
 class Hidden(NamedTuple):
@@ -229,19 +229,19 @@ def learn_weights(
     rng = np.random.default_rng(seed)
     hidden = _hide(train, catalog.content, rng)
     n_fields = len(catalog.space.fields) + 1
-    found = None if hidden is None else _compare(train, hidden, catalog, neighbors, k, rules, rng)
-    if found is None or not found.relevant.any():
+    examples = None if hidden is None else _compare(train, hidden, catalog, neighbors, k, rules, rng)
+    if examples is None or not examples.relevant.any():
         rate = train.n_rows / max(train.n_users * train.n_items, 1)
         prior = float(np.log(rate / max(1 - rate, 1e-6)))
         return LearnedWeights(np.ones(n_fields, np.float32), min(prior, 0.0), 0.0)
-    learned = _regress(found, n_fields)
-    best = max(NEIGHBORHOOD_FACTORS, key=lambda factor: _precision(found, _boost(learned.fields, factor)))
+    learned = _regress(examples, n_fields)
+    best = max(NEIGHBORHOOD_FACTORS, key=lambda factor: _precision(examples, _boost(learned.fields, factor)))
     if best == 1 or not learned.fields[-1]:
         return learned
     # one regression more: the size of the scores, with the weights in the ratio that ranks best
     ratio = _boost(learned.fields, best)
-    score = found.similarities @ ratio.astype(np.float64)
-    scaled = _regress(found._replace(similarities=score[:, None]), 1)
+    score = examples.similarities @ ratio.astype(np.float64)
+    scaled = _regress(examples._replace(similarities=score[:, None]), 1)
     return scaled._replace(fields=ratio * scaled.fields[0])
 
 
@@ -250,11 +250,11 @@ def _boost(fields: Floats, factor: float) -> Floats:
     return np.append(fields[:-1], np.float32(factor) * fields[-1]).astype(np.float32)
 
 
-def _precision(found: FieldExamples, fields: Floats) -> float:
+def _precision(examples: FieldExamples, fields: Floats) -> float:
     """Mean average precision over users, if the sampled items stand for all: random ones are easy to rank."""
-    score = found.similarities @ fields.astype(np.float64)
-    order = np.lexsort((-score, found.user))
-    user, relevant, weight = found.user[order], found.relevant[order], found.weight[order]
+    score = examples.similarities @ fields.astype(np.float64)
+    order = np.lexsort((-score, examples.user))
+    user, relevant, weight = examples.user[order], examples.relevant[order], examples.weight[order]
     first = np.searchsorted(user, user)
     hits, rank = np.cumsum(relevant), np.cumsum(weight)
     hits, rank = hits - (hits - relevant)[first], rank - (rank - weight)[first]
@@ -263,14 +263,14 @@ def _precision(found: FieldExamples, fields: Floats) -> float:
     return float((each[total > 0] / total[total > 0]).mean())
 
 
-def _regress(found: FieldExamples, n_fields: int) -> LearnedWeights:
+def _regress(examples: FieldExamples, n_fields: int) -> LearnedWeights:
     """The weights of all fields that raise the odds; the others are 0."""
-    used = np.flatnonzero(found.similarities.std(axis=0) > 0)
+    used = np.flatnonzero(examples.similarities.std(axis=0) > 0)
     while True:
-        columns = np.column_stack([found.similarities[:, used], found.log_items])
+        columns = np.column_stack([examples.similarities[:, used], examples.log_items])
         scale = np.maximum(columns.std(axis=0), 1e-9)
-        y = found.relevant.astype(np.float64)
-        beta = glm_fit(columns / scale, y, LOGISTIC, weight=found.weight, ridge=RIDGE)
+        y = examples.relevant.astype(np.float64)
+        beta = glm_fit(columns / scale, y, LOGISTIC, weight=examples.weight, ridge=RIDGE)
         slopes = beta[1:] / scale
         if (slopes[:-1] > 0).all():
             break
@@ -284,15 +284,15 @@ def _regress(found: FieldExamples, n_fields: int) -> LearnedWeights:
 
 def _hide(train: Interactions, content: csr_array, rng: np.random.Generator) -> Hidden | None:
     """Hide last baskets, or a share of the items."""
-    known = np.flatnonzero(np.diff(content.indptr) > 0)
+    described = np.flatnonzero(np.diff(content.indptr) > 0)
     if train.n_baskets > train.n_users:
         users = np.flatnonzero(np.diff(train.user_baskets) > 1)
         basket = np.repeat(np.arange(train.n_baskets), np.diff(train.baskets))
         is_last = np.zeros(train.n_baskets, np.bool_)
         is_last[train.user_baskets[1:][users] - 1] = True
-        is_hidden, pool = is_last[basket], known
+        is_hidden, pool = is_last[basket], described
     else:
-        pool = np.sort(rng.permutation(known)[: max(int(known.size * HIDDEN_SHARE), 1)])
+        pool = np.sort(rng.permutation(described)[: max(int(described.size * HIDDEN_SHARE), 1)])
         member = np.zeros(train.n_items, np.bool_)
         member[pool] = True
         is_hidden = member[train.item]
@@ -315,28 +315,28 @@ def _compare(
 ) -> FieldExamples:
     """The similarities of hidden items: all that a user interacted with, and a sample of the others."""
     seen = hidden.seen
-    known = catalog._replace(readers=normalize_readers(*seen.item_sets, seen.n_items))
+    visible = catalog._replace(readers=normalize_readers(*seen.item_sets, seen.n_items))
     n_fields = len(catalog.space.fields) + 1
     chosen = np.zeros(seen.n_users, np.bool_)
     chosen[hidden.users] = True
     ones = np.ones(n_fields, np.float32)
-    profiles = build_queries(seen.where(chosen[seen.user]), rules, known, ones)
+    profiles = build_queries(seen.where(chosen[seen.user]), rules, visible, ones)
     near = neighborhood_rows(neighbors, seen.item_counts > 0, k)
     items = csr_array(hstack([catalog.content, near], format="csr", dtype=np.float32))
     owner, has_content = catalog.owner, np.diff(catalog.content.indptr) > 0
     parts = []
     for user in hidden.users:
         at = slice(train.indptr[user], train.indptr[user + 1])
-        own = seen.item[seen.indptr[user] : seen.indptr[user + 1]]
-        positive = np.setdiff1d(train.item[at][hidden.is_hidden[at]], own)
+        user_items = seen.item[seen.indptr[user] : seen.indptr[user + 1]]
+        positive = np.setdiff1d(train.item[at][hidden.is_hidden[at]], user_items)
         positive = positive[has_content[positive]]
         drawn = hidden.pool[rng.integers(hidden.pool.size, size=N_NEGATIVES)]
-        drawn = np.setdiff1d(drawn, np.concatenate([positive, own]))
+        drawn = np.setdiff1d(drawn, np.concatenate([positive, user_items]))
         pair = np.concatenate([positive, drawn])
         relevant = np.arange(pair.size) < positive.size
         others = max(hidden.pool.size - positive.size, drawn.size) / max(drawn.size, 1)
         similar = _similarities(profiles[[int(user)]], items[pair], owner, n_fields)
-        size = np.full(pair.size, np.log1p(np.unique(own).size))
+        size = np.full(pair.size, np.log1p(np.unique(user_items).size))
         weight, number = np.where(relevant, 1.0, others), np.full(pair.size, user, np.int64)
         parts.append(FieldExamples(similar, size, relevant, weight, number))
     return FieldExamples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
@@ -349,8 +349,8 @@ def _similarities(profile: csr_array, items: csr_array, owner: Ints, n_fields: i
     row = np.repeat(np.arange(items.shape[0]), np.diff(items.indptr))
     values = items.data * dense[items.indices]
     key = row * n_fields + owner[items.indices]
-    found = np.bincount(key, weights=values, minlength=items.shape[0] * n_fields)
-    return found.astype(np.float64).reshape(-1, n_fields)
+    sums = np.bincount(key, weights=values, minlength=items.shape[0] * n_fields)
+    return sums.astype(np.float64).reshape(-1, n_fields)
 
 
 MAX_BATCH = 512  # users at once; their profiles are sparse
@@ -534,7 +534,7 @@ class ContentProfile(WeightParams, ContentRecommender):
         query = self._queries(request)
         dense = np.zeros(query.shape[1])
         dense[query.indices] = query.data
-        found: Contributions = []
+        contributions: Contributions = []
         for item in items:
             row = state.items.matrix[[int(item)]]
             amounts = row.data * dense[row.indices]
@@ -542,8 +542,8 @@ class ContentProfile(WeightParams, ContentRecommender):
             labels, which = np.unique(self._labels(state, shared), return_inverse=True)
             parts = np.zeros(labels.size)
             np.add.at(parts, which, amounts[amounts != 0])
-            found.append(largest_first(labels.tolist(), parts))
-        return found
+            contributions.append(largest_first(labels.tolist(), parts))
+        return contributions
 
     def _labels(self, state: ContentState, columns: Longs) -> list[str]:
         """What each column means: a feature of the content, or an item that others interacted with."""

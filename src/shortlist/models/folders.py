@@ -15,8 +15,8 @@ import polars as pl
 from shortlist.core.checks import check_whole_value
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.files import atomic_write
-from shortlist.core.params import MAX_WHOLE, check_whole, pack, short_repr
-from shortlist.core.serialization import INTEGERS, read_header
+from shortlist.core.params import MAX_WHOLE, check_whole, short_repr
+from shortlist.core.serialization import INTEGERS, pack, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import ColumnNames, ReadOptions

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.auto.space import Range, Space
+from shortlist.core.params import Range, Space
 from shortlist.data.interactions import Interactions
 from shortlist.types import Ints
 

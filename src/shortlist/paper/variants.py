@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.auto.space import draw
+from shortlist.auto.search import draw
 from shortlist.auto.validation import count_strata, draw_strata
 from shortlist.core.metrics import discounts, ideal_dcg
 from shortlist.data.interactions import Interactions

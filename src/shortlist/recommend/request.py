@@ -425,11 +425,11 @@ class Scores:
             candidates, values = ItemSets(indptr, candidates.items[rows]), values[rows]
         elif values is not None:
             values = values[numbers]
-        own = {
+        per_user = {
             name: None if (array := getattr(self, name)) is None else array[numbers]
             for name in ("boundaries", "log_odds_shift", "expected_sizes")
         }
-        return replace(self, values=values, candidates=candidates, factors=factors, sparse=sparse, **own)
+        return replace(self, values=values, candidates=candidates, factors=factors, sparse=sparse, **per_user)
 
     @property
     def _n_users(self) -> int:
@@ -1169,15 +1169,15 @@ def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensit
     items, scores, probabilities, propensities, sizes = [], [], [], [], []
     missing = np.full(top.items.size, np.nan) if top.probabilities is None else top.probabilities
     for row in range(len(lists)):
-        own = slice(int(lists.indptr[row]), int(lists.indptr[row + 1]))
+        listed = slice(int(lists.indptr[row]), int(lists.indptr[row + 1]))
         rest = np.arange(top.indptr[row], top.indptr[row + 1])
-        rest = rest[~np.isin(top.items[rest], lists.items[own])][: n_extra[row]]
-        items += [lists.items[own], top.items[rest]]
-        scores += [lists.scores[own], top.scores[rest]]
+        rest = rest[~np.isin(top.items[rest], lists.items[listed])][: n_extra[row]]
+        items += [lists.items[listed], top.items[rest]]
+        scores += [lists.scores[listed], top.scores[rest]]
         if lists.probabilities is not None:
-            probabilities += [lists.probabilities[own], missing[rest]]
-        propensities += [np.ones(own.stop - own.start), np.full(rest.size, propensity)]
-        sizes.append(own.stop - own.start + rest.size)
+            probabilities += [lists.probabilities[listed], missing[rest]]
+        propensities += [np.ones(listed.stop - listed.start), np.full(rest.size, propensity)]
+        sizes.append(listed.stop - listed.start + rest.size)
     return replace(
         lists,
         indptr=starts(np.array(sizes, np.int64)),

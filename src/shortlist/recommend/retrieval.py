@@ -475,14 +475,19 @@ class Retriever:
     index: ItemIndex | None = field(default=None, init=False)
 
     def search(
-        self, scores: "Scores", floors: Floats, excluded: ItemSets, own: ItemSets | None, limit: int | None
+        self,
+        scores: "Scores",
+        floors: Floats,
+        excluded: ItemSets,
+        per_user: ItemSets | None,
+        limit: int | None,
     ) -> Hits:
         """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
         if self.limits is None:
-            return self._search(scores, floors, excluded, own, limit)
+            return self._search(scores, floors, excluded, per_user, limit)
         depth = None if limit is None else GROUP_DEPTH * limit
-        hits = self._search(scores, floors, excluded, own, depth)
-        return self._search_deeper(hits, (scores, floors, excluded, own), limit, depth or 0)
+        hits = self._search(scores, floors, excluded, per_user, depth)
+        return self._search_deeper(hits, (scores, floors, excluded, per_user), limit, depth or 0)
 
     def _search_deeper(self, hits: Hits, query: "GroupQuery", limit: int | None, depth: int) -> Hits:
         """The hits within the limits of groups; more candidates for users of whom too many were skipped."""

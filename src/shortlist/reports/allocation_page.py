@@ -44,12 +44,12 @@ class RealOutcome(NamedTuple):
         lists, problem = allocation.lists, allocation.problem
         candidates, cost = problem.lists, problem.lists.cost
         user = np.repeat(np.arange(problem.n_users), np.diff(candidates.indptr))
-        known, items = truth.users.lookup(lists.users.values), truth.items.lookup(lists.item_ids.values)
+        rows, items = truth.users.lookup(lists.users.values), truth.items.lookup(lists.item_ids.values)
         n_items = len(truth.items) + 1
         pairs = truth.user.astype(np.int64) * n_items + truth.item
 
         def is_taken(users: Any, shown: Any) -> Doubles:
-            at, item = known[users].astype(np.int64), items[shown]
+            at, item = rows[users].astype(np.int64), items[shown]
             taken: Doubles = (np.isin(at * n_items + item, pairs) & (at >= 0) & (item >= 0)).astype(float)
             return taken
 
@@ -71,7 +71,7 @@ class RealOutcome(NamedTuple):
             float(earned),
             float(earned_same),
             paired_test(hits, hits_same),
-            int((np.diff(truth.indptr)[known[known >= 0]] > 0).sum()),
+            int((np.diff(truth.indptr)[rows[rows >= 0]] > 0).sum()),
         )
 
 

@@ -70,12 +70,12 @@ def render_model_report(report: ModelReport) -> str:
             for name, value in params.items()
             if value is not None and value != () and name not in LEFT_OUT
         ),
-        rows=[_row(name, one, report) for name, one in (*report.reports.items(), ("oracle", report.oracle))],
+        rows=[_row(*row, report) for row in (*report.reports.items(), ("oracle", report.oracle))],
         summary={
-            text: [f"{one.group}: {one.label}" for one in report.slices if one.verdict == verdict]
+            text: [f"{users.group}: {users.label}" for users in report.slices if users.verdict == verdict]
             for verdict, text in (("helps", f"improves {measure}"), ("hurts", f"lowers {measure}"))
         },
-        slices=[_slice(one, report.metric) for one in report.slices],
+        slices=[_slice(users, report.metric) for users in report.slices],
         measure=measure,
         same=describe_length(report.N),
         figures={
@@ -93,11 +93,15 @@ def render_model_report(report: ModelReport) -> str:
     )
 
 
-def _slice(one: UserGroup, name: str) -> dict[str, Any]:
+def _slice(group: UserGroup, name: str) -> dict[str, Any]:
     """One row of the table of groups."""
     text = Metric.registry[name].text
-    figures = {"selected": text(one.selected), "fixed": text(one.fixed), "test": format_test(one.test, name)}
-    return one._asdict() | figures
+    figures = {
+        "selected": text(group.selected),
+        "fixed": text(group.fixed),
+        "test": format_test(group.test, name),
+    }
+    return group._asdict() | figures
 
 
 def _held_out(model: Recommender) -> dict[str, Any] | None:
@@ -122,8 +126,8 @@ def _cards(report: ModelReport) -> list[dict[str, Any]]:
     main, volume, fixed = report.selected, report.same_volume, report.fixed
     same = describe_length(report.N)
 
-    def recall(one: Report) -> str:
-        return f"{100 * one.hits.sum() / max(one.n_relevant.sum(), 1):.1f}"
+    def recall(evaluated: Report) -> str:
+        return f"{100 * evaluated.hits.sum() / max(evaluated.n_relevant.sum(), 1):.1f}"
 
     def card(name: str, value: str, meaning: str, *lines: str) -> dict[str, Any]:
         return {"name": name, "value": value, "meaning": meaning, "lines": lines}
@@ -168,18 +172,18 @@ def _effects(report: ModelReport) -> list[dict[str, str]]:
     """What the lists mean for 1,000 users, against one length with as many items, and the fixed N."""
     n = max(report.selected.n_users, 1) / PER_USERS
     counts: list[tuple[str, Callable[[Report], float]]] = [
-        ("items shown", lambda one: one.lengths.sum()),
-        (f"items shown that were in the {report.outcome}", lambda one: one.hits.sum()),
-        ("users who got a list", lambda one: (one.lengths > 0).sum()),
-        (f"users who found at least one item of their {report.outcome}", lambda one: (one.hits > 0).sum()),
-        ("users who got a list without any", lambda one: ((one.lengths > 0) & (one.hits == 0)).sum()),
+        ("items shown", lambda rule: rule.lengths.sum()),
+        (f"items shown that were in the {report.outcome}", lambda rule: rule.hits.sum()),
+        ("users who got a list", lambda rule: (rule.lengths > 0).sum()),
+        (f"users who found at least one item of their {report.outcome}", lambda rule: (rule.hits > 0).sum()),
+        ("users who got a list without any", lambda rule: ((rule.lengths > 0) & (rule.hits == 0)).sum()),
     ]
     if report.money is not None:
-        counts.insert(0, ("earned", lambda one: one.values("value").sum()))
+        counts.insert(0, ("earned", lambda rule: rule.values("value").sum()))
     rows = []
     for name, count in counts:
         reports = report.selected, report.same_volume, report.fixed
-        selected, volume, fixed = (float(count(one)) / n for one in reports)
+        selected, volume, fixed = (float(count(rule)) / n for rule in reports)
         change = f"{selected / volume - 1:+.0%}" if volume > 0 else ""
         texts = {"value": selected, "volume": volume, "fixed": fixed}
         rows.append({"name": name, "change": change} | {key: f"{text:,.0f}" for key, text in texts.items()})
@@ -206,16 +210,16 @@ def _fixed_figure(report: ModelReport) -> str:
     return chart + legend([("K, a length for each user", 0), (best_here, 1)])
 
 
-def _row(name: str, one: Report, report: ModelReport) -> dict[str, Any]:
+def _row(name: str, evaluated: Report, report: ModelReport) -> dict[str, Any]:
     """One row of the table "Quality of the lists"."""
-    fixed = report.fixed.values("f1")[one.covered]
+    fixed = report.fixed.values("f1")[evaluated.covered]
     return {
         "name": name,
         "selected": name == report.main,
-        "report": one,
-        "earned": "" if report.money is None else ListValue.text(one.mean("value")),
+        "report": evaluated,
+        "earned": "" if report.money is None else ListValue.text(evaluated.mean("value")),
         "test": format_test(report.comparison.results.get((name, report.metric)), report.metric),
-        "covered_f1": one.mean("f1", "covered") if fixed.size else None,
+        "covered_f1": evaluated.mean("f1", "covered") if fixed.size else None,
         "fixed_f1": fixed.mean() if fixed.size else None,
     }
 
@@ -224,15 +228,15 @@ def _slice_figure(report: ModelReport) -> dict[str, str]:
     measure = "F1" if report.money is None else "money earned per user"
     spans = [
         Span(
-            one.group,
-            f"{one.label}  ({one.users:,} users)",
-            one.test.difference,
-            one.test.low,
-            one.test.high,
-            STYLES[one.verdict],
+            group.group,
+            f"{group.label}  ({group.users:,} users)",
+            group.test.difference,
+            group.test.low,
+            group.test.high,
+            STYLES[group.verdict],
         )
-        for one in report.slices
-        if one.test is not None
+        for group in report.slices
+        if group.test is not None
     ]
     if not spans:
         return {"chart": "", "legend": ""}
@@ -306,9 +310,9 @@ def _reason(reason: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
+def _user(report: ModelReport, cut_list: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
     """One example user: history, test basket, list, and the items below its end."""
-    ranked, basket = report.top_candidates[one.user_id], items_of(one.user_id, report.truth)
+    ranked, basket = report.top_candidates[cut_list.user_id], items_of(cut_list.user_id, report.truth)
     probabilities = (
         {} if ranked.probabilities is None else dict(zip(ranked.items, ranked.probabilities, strict=True))
     )
@@ -323,15 +327,15 @@ def _user(report: ModelReport, one: RankedList, name: Callable[[Any], str]) -> d
             for item in items
         ]
 
-    shown = set(one.items)
+    shown = set(cut_list.items)
     return {
-        "user_id": one.user_id,
-        "length": len(one),
-        "history": [name(item) for item in items_of(one.user_id, report.history)[-NAMED:]],
+        "user_id": cut_list.user_id,
+        "length": len(cut_list),
+        "history": [name(item) for item in items_of(cut_list.user_id, report.history)[-NAMED:]],
         "basket": [name(item) for item in basket[:NAMED]],
         "more_basket": max(len(basket) - NAMED, 0),
-        "shown": describe(one.items[:MAX_ROWS]),
-        "more_shown": max(len(one) - MAX_ROWS, 0),
-        "reason": _reason(one.reason or ""),
+        "shown": describe(cut_list.items[:MAX_ROWS]),
+        "more_shown": max(len(cut_list) - MAX_ROWS, 0),
+        "reason": _reason(cut_list.reason or ""),
         "withheld": describe([item for item in ranked.items if item not in shown][:WITHHELD]),
     }

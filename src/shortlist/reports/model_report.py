@@ -5,13 +5,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from shortlist.auto.choice import USUAL_LENGTH
-from shortlist.auto.cut import CutResult
 from shortlist.core.metrics import PER_USERS, ListValue, Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
@@ -30,11 +28,15 @@ from shortlist.evaluation import (
     risk_coverage,
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
+from shortlist.evaluation.baselines import USUAL_LENGTH
 from shortlist.evaluation.significance import PairedTest
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import Recommender
 from shortlist.split import Split
 from shortlist.types import Bools, Doubles, Longs
+
+if TYPE_CHECKING:
+    from shortlist.auto.cut import CutResult
 
 MIN_USERS = 20  # smaller slices are not tested
 N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
@@ -153,7 +155,7 @@ class ModelReport:
         times = [time for time in given if time is not None and time.size]
         if not times:
             return None
-        ends = min(one.min() for one in times), max(one.max() for one in times)
+        ends = min(column.min() for column in times), max(column.max() for column in times)
         first, last = (datetime.fromtimestamp(int(end) / 1e6, UTC).date() for end in ends)
         return f"{first} to {last}"
 
@@ -212,7 +214,7 @@ class ModelReport:
             (f"exactly {self.N}", (K > 0) & (self.N == K)),
             (f"more than {self.N}", self.N < K),
         ]
-        groups = [(f"list length (fixed N = {self.N})", [one for one in lengths if one[1].any()])]
+        groups = [(f"list length (fixed N = {self.N})", [group for group in lengths if group[1].any()])]
         if repeats is not None:
             groups.append(("items in the user's history", ranges(repeats.history_lengths, HISTORY)))
         groups.append((f"items in the {self.outcome}", ranges(self.selected.n_relevant, BASKET)))
@@ -383,7 +385,7 @@ def build_model_report(
     )
 
 
-def build_cut_report(data: str, result: CutResult) -> ModelReport:
+def build_cut_report(data: str, result: "CutResult") -> ModelReport:
     """The report on lists of another ranker, each ended by a cutoff chosen and fitted on other users."""
     N = int(FixedN(n_candidates=MAX_N, target=result.metric).fit(result.candidates, result.truth).N_)
     return ModelReport(

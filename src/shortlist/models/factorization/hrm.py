@@ -82,8 +82,10 @@ class HRM(FactorModel):
     (0.9, 3.0)
     """
 
-    is_tried_by_fit: ClassVar[bool] = True
-    extended_space: ClassVar[Space] = {"trend_half_life": (None, 1.0, 3.0, 7.0, 30.0)}
+    search_space: ClassVar[Space] = {
+        **FactorModel.search_space,
+        "trend_half_life": (None, 1.0, 3.0, 7.0, 30.0),
+    }
     timed_params: ClassVar[tuple[str, ...]] = ("trend_half_life",)
     warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1, "repeat_decay": 0.9, "trend_half_life": 3.0}
 
@@ -331,6 +333,8 @@ class DKHRM(DynamicK, HRM):  # type: ignore[misc]  # its number of negatives is 
     >>> model = sl.DKHRM().fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(max_items=20)
     """
+
+    is_tried_by_fit: ClassVar[bool] = True
 
     n_epochs: int | Literal["auto"] = AUTO
     t: float = 2.0
