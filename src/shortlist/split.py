@@ -120,9 +120,9 @@ def last_basket(data: Interactions | Any) -> Split:
     """
     data = _check_order(data, "last_basket")
 
-    def last(part: Interactions) -> tuple[Bools, int]:
-        n_baskets = np.diff(part.user_baskets)
-        return in_last_basket(part), int((n_baskets == 1).sum())
+    def last(rest: Interactions) -> tuple[Bools, int]:
+        n_baskets = np.diff(rest.user_baskets)
+        return in_last_basket(rest), int((n_baskets == 1).sum())
 
     return _split_twice(data, last, "users with at least two baskets")
 
@@ -159,9 +159,9 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
     data = _check_order(data, "last_items")
     check_whole(1, n=n)
 
-    def last(part: Interactions) -> tuple[Bools, int]:
-        lengths = np.diff(part.indptr)
-        from_end = np.repeat(part.indptr[1:], lengths) - np.arange(part.n_rows)
+    def last(rest: Interactions) -> tuple[Bools, int]:
+        lengths = np.diff(rest.indptr)
+        from_end = np.repeat(rest.indptr[1:], lengths) - np.arange(rest.n_rows)
         return (from_end <= n) & np.repeat(lengths > n, lengths), int(((lengths > 0) & (lengths <= n)).sum())
 
     return _split_twice(data, last, f"users with more than {n} rows")
@@ -287,9 +287,9 @@ def _split_at(data: Interactions, valid_start: int, test_start: int) -> Split:
 
 def _has_rows(data: Interactions, mask: Bools) -> Bools:
     """(n_rows,) whether the user of each row has a row in the mask."""
-    known = np.zeros(data.n_users, np.bool_)
-    known[data.user[mask]] = True
-    return known[data.user]
+    has_rows = np.zeros(data.n_users, np.bool_)
+    has_rows[data.user[mask]] = True
+    return has_rows[data.user]
 
 
 def _split_twice(data: Interactions, last: Callable[[Interactions], tuple[Bools, int]], who: str) -> Split:

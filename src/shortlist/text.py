@@ -37,7 +37,7 @@ SECRETS = [  # what stays is the first group
 
 def printable(text: object, keep: str = "") -> str:
     """The text with control characters and bidirectional overrides shown as escapes, except those to keep."""
-    return CONTROL.sub(lambda found: found[0] if found[0] in keep else _escape(found[0]), str(text))
+    return CONTROL.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), str(text))
 
 
 def _escape(character: str) -> str:
@@ -47,7 +47,7 @@ def _escape(character: str) -> str:
 
 def json_safe(text: str) -> str:
     """A JSON document with the same values, in which no control character is left except newlines."""
-    return CONTROL.sub(lambda found: "\n" if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
+    return CONTROL.sub(lambda match: "\n" if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
 
 
 def escape_html(text: object) -> str:
@@ -66,16 +66,16 @@ def bounded(text: str, limit: int = MAX_MESSAGE) -> str:
 def redact(text: str) -> str:
     """The text without the passwords of database URIs; rather too much is removed than too little."""
     for pattern in SECRETS:
-        text = pattern.sub(lambda found: found[1] + ("…@" if found[0].endswith("@") else "…"), text)
+        text = pattern.sub(lambda match: match[1] + ("…@" if match[0].endswith("@") else "…"), text)
     return text
 
 
 def redact_uri(source: object) -> str:
     """A path as it is; a URI without user, password, port and options; only the scheme of a malformed one."""
-    found = URI.fullmatch(str(source))
-    if found is None:  # perhaps a URI without its scheme
+    match = URI.fullmatch(str(source))
+    if match is None:  # perhaps a URI without its scheme
         return redact(re.sub(r":.*@", ":…@", str(source), flags=re.DOTALL))
-    scheme, slashes, rest = found.groups()
+    scheme, slashes, rest = match.groups()
     if scheme.lower() == "sqlite" and "@" not in rest:
         return redact(f"{scheme}:{slashes}{rest.partition('?')[0]}")
     parts = WELL_FORMED.fullmatch(rest) if slashes == "//" else None

@@ -271,6 +271,6 @@ class PersonalFrequency(CountingModel):
     def contributions(self, request: RecommendRequest[CountingState], items: Ints) -> Contributions:
         """The user's own count and the popularity of each item."""
         popularity = request.state.popularity_for(request)[0]
-        own = self.score(request).values[0] - popularity  # type: ignore[index]
-        both = np.stack([own[items], popularity[items]], axis=1).astype(np.float64)
+        personal = self.score(request).values[0] - popularity  # type: ignore[index]
+        both = np.stack([personal[items], popularity[items]], axis=1).astype(np.float64)
         return [largest_first(["own baskets", "popularity"], row) for row in both]

@@ -107,7 +107,7 @@ class PrecomputedScores(Recommender):
             if not pair or np.shape(scores[0])[1:] != np.shape(scores[1])[1:]:
                 raise ConfigError(
                     "a factor pair must be two 2-D arrays with the same number of columns, got shapes "
-                    f"{[np.shape(part) for part in scores]}; pass (user factors, item factors)."
+                    f"{[np.shape(factors) for factors in scores]}; pass (user factors, item factors)."
                 )
             return len(scores[0]), len(scores[1])
         if issparse(scores) or (isinstance(scores, np.ndarray) and scores.ndim == 2):
@@ -149,18 +149,18 @@ class PrecomputedScores(Recommender):
             return dense
         rows = state.scores(users) if callable(state.scores) else state.scores[users]
         try:
-            found = np.asarray(rows, np.float32)
+            block = np.asarray(rows, np.float32)
         except (TypeError, ValueError):
             raise DataError(
                 f"the function must return an array of numbers, got a {type(rows).__name__} of others; "
                 "return one row of scores per user."
             ) from None
-        if found.shape != (users.size, state.history.n_items):
+        if block.shape != (users.size, state.history.n_items):
             raise DataError(
-                f"the function must return {users.size} × {state.history.n_items} scores, got {found.shape}; "
+                f"the function must return {users.size} × {state.history.n_items} scores, got {block.shape}; "
                 "return one row per user and one column per item."
             )
-        return found
+        return block
 
     def _neighbor_scores(self, request: RecommendRequest[PrecomputedState], rows: Ints) -> Floats:
         """(n, n_items) for users without scores, the mean of the users with the most items in common."""
@@ -238,9 +238,9 @@ def _build_state(data: Interactions, scores: Any) -> PrecomputedState:
         item.flags.writeable = False
         pair, index = (user, item), ItemIndexCache()
         return PrecomputedState(history=history, scores=pair, n_scored=len(user), index=index)
-    known = csr_array(cast(Any, scores)) if issparse(scores) else scores
-    n_scored = data.n_users if callable(scores) else known.shape[0]
-    return PrecomputedState(history=history, scores=known, n_scored=n_scored)
+    matrix = csr_array(cast(Any, scores)) if issparse(scores) else scores
+    n_scored = data.n_users if callable(scores) else matrix.shape[0]
+    return PrecomputedState(history=history, scores=matrix, n_scored=n_scored)
 
 
 def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:
@@ -273,12 +273,12 @@ def from_implicit(model: Any, train: Interactions) -> PrecomputedScores:
     """
     pair = []
     for name in ("user_factors", "item_factors"):
-        found = getattr(model, name, None)
-        if found is None:
+        values = getattr(model, name, None)
+        if values is None:
             raise ConfigError(
                 f"from_implicit needs a fitted factor model (ALS, BPR, LMF), got {type(model).__name__} "
                 f"without {name}; fit it first, or pass its scores to PrecomputedScores."
             )
-        found = found.to_numpy() if hasattr(found, "to_numpy") else found
-        pair.append(np.array(found, np.float32))
+        values = values.to_numpy() if hasattr(values, "to_numpy") else values
+        pair.append(np.array(values, np.float32))
     return PrecomputedScores(scores=(pair[0], pair[1])).fit(train)

@@ -101,7 +101,7 @@ class SelectionReport:
         """
         if not isinstance(notes, dict):
             raise file_error("selection", "must be an object")
-        names = [one.name for one in fields(cls) if one.name not in LATER]
+        names = [field.name for field in fields(cls) if field.name not in LATER]
         check_names(notes, names, LATER)
         for name in ("validation", "reason", "metric"):
             check_text(notes, name)
@@ -140,8 +140,8 @@ class SelectionReport:
         if self.gain is not None and self.cost is not None:
             lines.append(f"Money: {Money(self.gain, self.cost)}.")
         if self.held_out is not None:
-            metric, found = self._metric, self.held_out
-            chosen = list(dict.fromkeys(found["choices"]))
+            metric, held_out = self._metric, self.held_out
+            chosen = list(dict.fromkeys(held_out["choices"]))
             halves = (
                 f"both halves chose {chosen[0]}"
                 if len(chosen) == 1
@@ -149,10 +149,10 @@ class SelectionReport:
             )
             lines.append(
                 f"{metric.title[0].upper()}{metric.title[1:]} on users that took no part in choosing: "
-                f"{metric.text(found['score'])} ± {explain_error(metric, found)} "
-                f"({found['n_users']:,} users; {halves})."
+                f"{metric.text(held_out['score'])} ± {explain_error(metric, held_out)} "
+                f"({held_out['n_users']:,} users; {halves})."
             )
-            for row in found.get("baselines", ()):
+            for row in held_out.get("baselines", ()):
                 low, high = metric.text(row["low"], "+"), metric.text(row["high"], "+")
                 lines.append(
                     f"{row['name']}: {metric.text(row['score'])}, a difference of "
@@ -225,23 +225,23 @@ def _check_rows(rows: Any, name: str, others: set[str]) -> None:
             check_float_value(row, score)
 
 
-def _check_held_out(found: Any) -> None:
+def _check_held_out(held_out: Any) -> None:
     """Raise ModelFileError unless it is None or the score of a selection."""
-    if found is None:
+    if held_out is None:
         return
-    if not isinstance(found, dict):
+    if not isinstance(held_out, dict):
         raise file_error("held_out", "must be an object")
     later = ("baselines", "drift", "n_changes", "error")  # files of earlier versions do not have them
-    check_names(found, ("score", "standard_error", "n_users", "choices"), later)
+    check_names(held_out, ("score", "standard_error", "n_users", "choices"), later)
     for name in ("score", "standard_error", "drift", "error"):
-        if name in ("score", "standard_error") or found.get(name) is not None:
-            check_float_value(found, name)
-    n_users, choices = found["n_users"], found["choices"]
+        if name in ("score", "standard_error") or held_out.get(name) is not None:
+            check_float_value(held_out, name)
+    n_users, choices = held_out["n_users"], held_out["choices"]
     if isinstance(n_users, bool) or not isinstance(n_users, int):
         raise file_error("n_users", "must be a number of users")
-    if not isinstance(choices, list) or not all(isinstance(one, str) for one in choices):
+    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
         raise file_error("choices", "must hold texts")
-    _check_rows(found.get("baselines", []), "name", {"difference", "low", "high", "p"})
-    for row in found.get("baselines", []):
+    _check_rows(held_out.get("baselines", []), "name", {"difference", "low", "high", "p"})
+    for row in held_out.get("baselines", []):
         for name in ("difference", "low", "high", "p"):
             check_float_value(row, name)

@@ -139,7 +139,7 @@ def evaluate_over_time(
         filter_seen=filter_seen,
         n_threads=n_threads,
     )
-    numbered = (replace(part, users=IdMap(pl.Series(numbers))) for numbers, part in lists)
+    numbered = (replace(group, users=IdMap(pl.Series(numbers))) for numbers, group in lists)
     truth = _truth(events, visits)
     report = evaluate(numbered, truth, max_items=max_items, users=cases, gain=gain, cost=cost)
     return TimedReport.of(report, events.users.to_ids(visits.users), visits.times, incomplete)
@@ -147,13 +147,13 @@ def evaluate_over_time(
 
 def check_later(model: Recommender, events: Interactions) -> Interactions:
     """The events, if they have times and all are later than those that the model knows."""
-    known = model.history_
+    history = model.history_
     if events.time is None or not events.n_rows:
         raise DataError("events must have timestamps, got none; pass the timestamp column when reading.")
-    if known.time is None:
+    if history.time is None:
         raise DataError("the model must be fitted on data with timestamps, got none; fit it again with them.")
-    if known.n_rows and int(events.time.min()) < known.end_time:
-        first, last = (str(np.datetime64(int(t), "us")) for t in (events.time.min(), known.end_time - 1))
+    if history.n_rows and int(events.time.min()) < history.end_time:
+        first, last = (str(np.datetime64(int(t), "us")) for t in (events.time.min(), history.end_time - 1))
         raise DataError(
             f"events must be later than all events that the model knows, got one at {first} and a model that "
             f"knows events until {last}; fit it on `train_valid` of sl.split.by_time."
@@ -168,7 +168,7 @@ def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | N
     new[1:] = (events.user[1:] != events.user[:-1]) | (events.time[1:] != events.time[:-1])
     first = np.flatnonzero(new)
     user = events.user[first]
-    found = UserVisits(user, events.time[first], first, np.append(first[1:], events.n_rows))
+    visits = UserVisits(user, events.time[first], first, np.append(first[1:], events.n_rows))
     kept = np.ones(first.size, np.bool_)
     if baskets == "first":
         kept[1:] = user[1:] != user[:-1]
@@ -176,8 +176,8 @@ def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | N
         wanted = np.zeros(events.n_users + 1, np.bool_)
         wanted[events.users.lookup(id_series(users))] = True  # UNKNOWN marks the last entry
         kept &= wanted[user]
-    found = found.take(kept)
-    return found.take(np.argsort(found.times, kind="stable"))
+    visits = visits.take(kept)
+    return visits.take(np.argsort(visits.times, kind="stable"))
 
 
 def _find_cases(
@@ -202,7 +202,7 @@ def _find_cases(
     since = np.full(len(ids), end)  # when each user becomes known
     np.minimum.at(since, events.user, events.time)
     since[ids.lookup(known_ids)] = first - 1
-    time, user = (part.ravel() for part in np.meshgrid(times, np.arange(len(ids)), indexing="ij"))
+    time, user = (grid.ravel() for grid in np.meshgrid(times, np.arange(len(ids)), indexing="ij"))
     is_known = since[user] < time
     time, user = time[is_known], user[is_known]
     span = end - first + horizon + 1
@@ -229,10 +229,10 @@ def lists_over_time(
     assert events.time is not None
     seen = not model.history_.has_repeats if filter_seen is None else filter_seen
     current, known_until = copy(model), int(events.time.min())
-    known = visits.times if every is None else step_starts(events.time, every, visits.times)
-    edges = np.flatnonzero(np.diff(known, prepend=known[0] - 1, append=known[-1] + 1))
+    days = visits.times if every is None else step_starts(events.time, every, visits.times)
+    edges = np.flatnonzero(np.diff(days, prepend=days[0] - 1, append=days[-1] + 1))
     for low, high in pairwise(edges):
-        start = int(known[low])
+        start = int(days[low])
         current = observe_between(current, events, known_until, start)
         known_until = max(known_until, start)
         for numbers in _rounds(visits.users[low:high]):
