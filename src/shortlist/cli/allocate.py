@@ -22,39 +22,19 @@ def allocate_command(
     model: Model,
     /,
     *,
-    out: Annotated[Path, Parameter(help="File for the lists: .parquet, .csv or .jsonl.")],
-    budget: Annotated[int | None, Parameter(help="Total number of items to show.")] = None,
-    max_users: Annotated[int | None, Parameter(help="Number of users who get at least one item.")] = None,
-    max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None,
-    items: Annotated[
-        Path | None, Parameter(help="File with one row per item, for columns such as margin and stock.")
-    ] = None,
-    gain: Annotated[
-        str, Parameter(help="Value of an item that the user takes: a number, or a column of --items.")
-    ] = "1",
-    cost: Annotated[float, Parameter(help="Cost of each shown item.")] = 0.0,
-    contact_cost: Annotated[float, Parameter(help="Cost of each user with at least one item.")] = 0.0,
-    item_limits: Annotated[
-        str | None,
-        Parameter(help="How many users may be shown an item: a number, or a column of --items."),
-    ] = None,
-    max_per_group: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="Items of one group in a list, as COLUMN=NUMBER, such as category=2.",
-            consume_multiple=True,
-            show_default=False,
-        ),
-    ] = (),
-    at: Annotated[
-        str | None, Parameter(help="Time of the lists, such as 2024-05-01; default: the last event.")
-    ] = None,
-    report: Annotated[
-        Path | None, Parameter(help="Write a page that compares it with the same number for everyone: .html.")
-    ] = None,
-    test: Annotated[
-        str | None, Parameter(help="What users did next, to compare expected with real; with --report.")
-    ] = None,
+    out: Path,
+    budget: int | None = None,
+    max_users: int | None = None,
+    max_items: int | None = None,
+    items: Path | None = None,
+    gain: str = "1",
+    cost: float = 0.0,
+    contact_cost: float = 0.0,
+    item_limits: str | None = None,
+    max_per_group: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = (),
+    at: str | None = None,
+    report: Path | None = None,
+    test: str | None = None,
     json: Json = False,
 ) -> None:
     """Spend a number of items where they are expected to earn most.
@@ -68,6 +48,35 @@ def allocate_command(
       shortlist allocate shop.shortlist --gain 3 --cost 0.2 --out offers.parquet
       shortlist allocate shop.shortlist --budget 500 --out offers.parquet \\
         --report offers.html --test next_week.parquet
+
+    Parameters
+    ----------
+    out
+        File for the lists: .parquet, .csv or .jsonl.
+    budget
+        Total number of items to show.
+    max_users
+        Number of users who get at least one item.
+    max_items
+        Maximum length of a list.
+    items
+        File with one row per item, for columns such as margin and stock.
+    gain
+        Value of an item that the user takes: a number, or a column of --items.
+    cost
+        Cost of each shown item.
+    contact_cost
+        Cost of each user with at least one item.
+    item_limits
+        How many users may be shown an item: a number, or a column of --items.
+    max_per_group
+        Items of one group in a list, as COLUMN=NUMBER, such as category=2.
+    at
+        Time of the lists, such as 2024-05-01; default: the last event.
+    report
+        Write a page that compares it with the same number for everyone: .html.
+    test
+        What users did next, to compare expected with real; with --report.
     """
     if out.suffix not in ENDINGS:
         raise ConfigError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}; change the name.")

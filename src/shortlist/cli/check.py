@@ -1,9 +1,6 @@
 """`shortlist check`: what is in the data before a model learns from it."""
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show_json, show_text
@@ -15,7 +12,7 @@ def check_command(
     source: Source,
     /,
     *,
-    report: Annotated[Path | None, Parameter(help="Write an HTML page with pictures to this file.")] = None,
+    report: Path | None = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -29,6 +26,11 @@ def check_command(
       shortlist check orders.csv
       shortlist check events.ndjson --where "event = 'purchase'"
       shortlist check orders.csv --report check.html
+
+    Parameters
+    ----------
+    report
+        Write an HTML page with pictures to this file.
     """
     if report is not None:
         check_writable(report)

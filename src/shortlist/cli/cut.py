@@ -29,24 +29,16 @@ def cut_command(
     candidates: Candidates,
     /,
     *,
-    truth: Annotated[
-        Path | None, Parameter(help="What happened after the ranking: interactions, or qrels of TREC.")
-    ] = None,
-    new: Annotated[Path | None, Parameter(help="Candidates to cut, if not the same.")] = None,
-    cutoff: Annotated[Path | None, Parameter(help="Cutoff written by --save, instead of --truth.")] = None,
-    history: Annotated[
-        Path | None, Parameter(help="Interactions known when the candidates were ranked.")
-    ] = None,
-    new_history: Annotated[
-        Path | None, Parameter(help="Interactions known when --new was ranked; default: --history.")
-    ] = None,
-    metric: Annotated[Literal["f1", "ndcg"], Parameter(help="Metric to maximize.")] = "f1",
-    n_candidates: Annotated[
-        int | None, Parameter(help="Candidates considered per user; default: the longest list, at most 300.")
-    ] = None,
-    out: Annotated[Path | None, Parameter(help="File for the lists: .parquet, .csv or .jsonl.")] = None,
-    save: Annotated[Path | None, Parameter(help="File for the fitted cutoff.")] = None,
-    report: Annotated[Path | None, Parameter(help="HTML file for the report.")] = None,
+    truth: Path | None = None,
+    new: Path | None = None,
+    cutoff: Path | None = None,
+    history: Path | None = None,
+    new_history: Path | None = None,
+    metric: Literal["f1", "ndcg"] = "f1",
+    n_candidates: int | None = None,
+    out: Path | None = None,
+    save: Path | None = None,
+    report: Path | None = None,
     json: Json = False,
 ) -> None:
     """Choose where the lists of any ranker or search engine end.
@@ -58,6 +50,29 @@ def cut_command(
     For example:
       shortlist cut scores.parquet --truth next.parquet --save cut.shortlist
       shortlist cut tomorrow.parquet --cutoff cut.shortlist --out lists.parquet
+
+    Parameters
+    ----------
+    truth
+        What happened after the ranking: interactions, or qrels of TREC.
+    new
+        Candidates to cut, if not the same.
+    cutoff
+        Cutoff written by --save, instead of --truth.
+    history
+        Interactions known when the candidates were ranked.
+    new_history
+        Interactions known when --new was ranked; default: --history.
+    metric
+        Metric to maximize.
+    n_candidates
+        Candidates considered per user; default: the longest list, at most 300.
+    out
+        File for the lists: .parquet, .csv or .jsonl.
+    save
+        File for the fitted cutoff.
+    report
+        HTML file for the report.
     """
     for path in (out, save, report):
         if path is not None:

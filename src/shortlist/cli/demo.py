@@ -3,9 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 import shortlist as sl
 from shortlist.cli.display import list_as_json, list_table, rows_of
@@ -37,11 +35,8 @@ What to do next:
 
 def demo_command(
     *,
-    dataset: Annotated[
-        Literal["online-retail", "ml-100k", "sample"],
-        Parameter(help="Purchases of a shop, ratings of films, or generated purchases."),
-    ] = "online-retail",
-    report: Annotated[Path, Parameter(help="HTML file for the report.")] = Path("shortlist-report.html"),
+    dataset: Literal["online-retail", "ml-100k", "sample"] = "online-retail",
+    report: Path = Path("shortlist-report.html"),
     json: Json = False,
 ) -> None:
     """Train on a shop's purchases and compare dynamic list lengths with the best fixed N.
@@ -52,6 +47,13 @@ def demo_command(
     For example:
       shortlist demo
       shortlist demo --dataset ml-100k --report films.html
+
+    Parameters
+    ----------
+    dataset
+        Purchases of a shop, ratings of films, or generated purchases.
+    report
+        HTML file for the report.
     """
     from shortlist.core.files import check_writable
     from shortlist.reports.model_page import write_model_report

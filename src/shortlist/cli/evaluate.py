@@ -37,14 +37,9 @@ def evaluate_command(
     truth: Truth,
     /,
     *,
-    history: Annotated[
-        str | None, Parameter(help="Interactions before the lists were computed; adds metrics on repeats.")
-    ] = None,
-    max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
-    gains: Annotated[
-        Literal["weight"] | None,
-        Parameter(help="weight: also NDCG and recall in which a hit gains its weight in the truth."),
-    ] = None,
+    history: str | None = None,
+    max_items: int = 20,
+    gains: Literal["weight"] | None = None,
     users: Users = "buyers",
     gain: Gain = None,
     cost: Cost = None,
@@ -63,6 +58,15 @@ def evaluate_command(
       shortlist evaluate lists.parquet held.parquet --gain 1.5 --cost 0.02
       shortlist evaluate lists.parquet rated.parquet --gains weight
       shortlist evaluate lists/ held.parquet --ray auto
+
+    Parameters
+    ----------
+    history
+        Interactions before the lists were computed; adds metrics on repeats.
+    max_items
+        Maximum length of a list, for metrics that need one.
+    gains
+        weight: also NDCG and recall in which a hit gains its weight in the truth.
     """
     check_order(lists, Path(truth))
     ranked = lists if lists.is_dir() else read_lists(lists)
@@ -131,19 +135,14 @@ def _read_header(path: Path) -> list[str]:
 
 
 def compare_command(
-    *lists: Annotated[str, Parameter(help="Files of lists, each given as FILE or NAME=FILE.")],
-    truth: Annotated[str, Parameter(help="What users did next: a file, a folder or a database URI.")],
-    baseline: Annotated[
-        str | None, Parameter(help="Name of the lists that the others are compared with; default: the first.")
-    ] = None,
-    max_items: Annotated[int, Parameter(help="Maximum length of a list, for metrics that need one.")] = 20,
+    *lists: str,
+    truth: str,
+    baseline: str | None = None,
+    max_items: int = 20,
     users: Users = "buyers",
     gain: Gain = None,
     cost: Cost = None,
-    out: Annotated[
-        Path | None,
-        Parameter(help="Write the table as .md, .tex, .csv, .json or .txt, instead of printing it."),
-    ] = None,
+    out: Path | None = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -156,6 +155,19 @@ def compare_command(
     For example:
       shortlist recommend shop.shortlist --N 10 --out ten.parquet
       shortlist compare ten.parquet dynamic=lists.parquet --truth held.parquet
+
+    Parameters
+    ----------
+    lists
+        Files of lists, each given as FILE or NAME=FILE.
+    truth
+        What users did next: a file, a folder or a database URI.
+    baseline
+        Name of the lists that the others are compared with; default: the first.
+    max_items
+        Maximum length of a list, for metrics that need one.
+    out
+        Write the table as .md, .tex, .csv, .json or .txt, instead of printing it.
     """
     files = dict(map(parse_name, lists))
     if len(files) < len(lists) or not files:

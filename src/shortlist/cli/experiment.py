@@ -4,10 +4,9 @@ from collections import namedtuple
 from collections.abc import Sequence
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
@@ -25,47 +24,23 @@ NUMBERS = {"share": float, "explore": float, "N": int, "min_items": int, "max_it
 
 
 def experiment_command(
-    action: Annotated[
-        Literal["plan", "start", "status", "stop", "tails"],
-        Parameter(
-            help="plan: how long it will take; start; status: who is ahead; stop; tails: what one more item "
-            "earns, from lists that ran longer at random."
-        ),
-    ],
-    model: Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")],
+    action: Literal["plan", "start", "status", "stop", "tails"],
+    model: Path,
     /,
     *,
-    name: Annotated[str | None, Parameter(help="Name of the experiment; status: the latest.")] = None,
-    arm: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="NAME:share=0.5,N=10; also model, cutoff, min_items, max_items, explore. Repeat it: the "
-            "others are compared with the first."
-        ),
-    ] = (),
-    metric: Annotated[
-        Literal["hits", "hits_per_item", "value", "f1", "empty"], Parameter(help="What decides.")
-    ] = "hits",
-    window_days: Annotated[
-        float, Parameter(help="Days after the first list of a user in which events count.")
-    ] = 7.0,
-    gain: Annotated[float, Parameter(help="What a hit earns, for the metric value.")] = 1.0,
-    cost: Annotated[float, Parameter(help="What a shown item costs.")] = 0.0,
-    contact_cost: Annotated[float, Parameter(help="What a list with items costs.")] = 0.0,
-    guardrail: Annotated[
-        tuple[str, ...], Parameter(help="METRIC=0.02: it may become worse by at most this. Repeat it.")
-    ] = (),
-    smallest_effect: Annotated[float | None, Parameter(help="The smallest difference that matters.")] = None,
-    confidence: Annotated[float, Parameter(help="Probability that no interval is ever wrong.")] = 0.95,
-    test: Annotated[
-        str | None, Parameter(help="plan: what users did next, as a file; the model must not know it.")
-    ] = None,
-    users_per_day: Annotated[
-        float | None, Parameter(help="plan: new users per day; default: from the latest four weeks.")
-    ] = None,
-    db: Annotated[
-        str | None, Parameter(help="Event store of the service; default: the file beside the model.")
-    ] = None,
+    name: str | None = None,
+    arm: tuple[str, ...] = (),
+    metric: Literal["hits", "hits_per_item", "value", "f1", "empty"] = "hits",
+    window_days: float = 7.0,
+    gain: float = 1.0,
+    cost: float = 0.0,
+    contact_cost: float = 0.0,
+    guardrail: tuple[str, ...] = (),
+    smallest_effect: float | None = None,
+    confidence: float = 0.95,
+    test: str | None = None,
+    users_per_day: float | None = None,
+    db: str | None = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -83,6 +58,39 @@ def experiment_command(
       shortlist experiment status shop.shortlist
       shortlist experiment stop shop.shortlist --name spring
       shortlist experiment tails shop.shortlist --gain 1.5 --cost 0.02
+
+    Parameters
+    ----------
+    action
+        plan: how long it will take; start; status: who is ahead; stop; tails: what one more item earns.
+    model
+        The model file that `shortlist serve` was started with.
+    name
+        Name of the experiment; status: the latest.
+    arm
+        NAME:share=0.5,N=10; also model, cutoff, min_items, max_items, explore. Repeat it; first: baseline.
+    metric
+        What decides.
+    window_days
+        Days after the first list of a user in which events count.
+    gain
+        What a hit earns, for the metric value.
+    cost
+        What a shown item costs.
+    contact_cost
+        What a list with items costs.
+    guardrail
+        METRIC=0.02: it may become worse by at most this. Repeat it.
+    smallest_effect
+        The smallest difference that matters.
+    confidence
+        Probability that no interval is ever wrong.
+    test
+        plan: what users did next, as a file; the model must not know it.
+    users_per_day
+        plan: new users per day; default: from the latest four weeks.
+    db
+        Event store of the service; default: the file beside the model.
     """
     from shortlist.serve.config import load_config
     from shortlist.serve.experiments import Experiments, LiveExperiment, read_log

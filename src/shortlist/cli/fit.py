@@ -135,68 +135,21 @@ def fit_command(
     source: Source,
     /,
     *,
-    out: Annotated[
-        Path,
-        Parameter(
-            help="File for the model; an existing model is replaced. With --ray, a name without ending is a "
-            "new folder: the model is trained from Parquet files and saved in shards."
-        ),
-    ] = Path("model.shortlist"),
-    model: Annotated[
-        ModelName | None, Parameter(help="By default, all suitable models are tried and the best is used.")
-    ] = None,
-    trials: Annotated[
-        int | None, Parameter(help="Settings to try for each model; 1 if there is no flag.")
-    ] = None,
-    metric: Annotated[
-        MetricName | None,
-        Parameter(
-            help="Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1."
-        ),
-    ] = None,
-    cutoff: Annotated[
-        CutoffName,
-        Parameter(
-            help="Stopping rule; auto: the best on validation data; for a single model, ExpectedF1.",
-            converter=parse_cutoff_name,
-        ),
-    ] = "auto",
-    seen: Annotated[
-        Literal["auto", "keep", "drop"], Parameter(help="Whether items from the history may be recommended.")
-    ] = "auto",
-    validation: Annotated[
-        ValidationName,
-        Parameter(help="by-time: train on the past, validate on what came later."),
-    ] = "last-basket",
-    users: Annotated[
-        Literal["buyers", "everyone"] | None,
-        Parameter(help="Who is validated; everyone: also users who take nothing within --horizon."),
-    ] = None,
-    horizon: Annotated[
-        str | None,
-        Parameter(help="Predict what users do within this time, such as 7d, instead of their next basket."),
-    ] = None,
-    test: Annotated[
-        Path | None,
-        Parameter(help="Hold out the last basket of each user, or the last --horizon, in this file."),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        Parameter(help="HTML report on the quality of the lists; without --test it trains once more."),
-    ] = None,
-    quick: Annotated[
-        bool,
-        Parameter(help="Train one model once, without validation and cutoff.", show_default=False),
-    ] = False,
-    items: Annotated[
-        Path | None,
-        Parameter(help="File with the content of items, one row per item: text, categories, tags, numbers."),
-    ] = None,
+    out: Path = Path("model.shortlist"),
+    model: ModelName | None = None,
+    trials: int | None = None,
+    metric: MetricName | None = None,
+    cutoff: Annotated[CutoffName, Parameter(converter=parse_cutoff_name)] = "auto",
+    seen: Literal["auto", "keep", "drop"] = "auto",
+    validation: ValidationName = "last-basket",
+    users: Literal["buyers", "everyone"] | None = None,
+    horizon: str | None = None,
+    test: Path | None = None,
+    report: Path | None = None,
+    quick: Annotated[bool, Parameter(show_default=False)] = False,
+    items: Path | None = None,
     ray: Ray = None,
-    checkpoint: Annotated[
-        Path | None,
-        Parameter(help="With a folder as --out: file from which the same command continues if it was ended."),
-    ] = None,
+    checkpoint: Path | None = None,
     stopping: Stopping = NONE,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
@@ -219,6 +172,37 @@ def fit_command(
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
       shortlist fit events/ --model BPRMF --ray auto --out model/
+
+    Parameters
+    ----------
+    out
+        File for the model, replaced if it exists; with --ray, a name without ending: a folder of shards.
+    model
+        By default, all suitable models are tried and the best is used.
+    trials
+        Settings to try for each model; 1 if there is no flag.
+    metric
+        Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1.
+    cutoff
+        Stopping rule; auto: the best on validation data; for a single model, ExpectedF1.
+    seen
+        Whether items from the history may be recommended.
+    validation
+        by-time: train on the past, validate on what came later.
+    users
+        Who is validated; everyone: also users who take nothing within --horizon.
+    horizon
+        Predict what users do within this time, such as 7d, instead of their next basket.
+    test
+        Hold out the last basket of each user, or the last --horizon, in this file.
+    report
+        HTML report on the quality of the lists; without --test it trains once more.
+    quick
+        Train one model once, without validation and cutoff.
+    items
+        File with the content of items, one row per item: text, categories, tags, numbers.
+    checkpoint
+        With a folder as --out: file from which the same command continues if it was ended.
     """
     start = time.perf_counter()
     if ray is not None and not out.suffix:

@@ -2,9 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show_json, show_text
@@ -12,15 +9,12 @@ from shortlist.cli.source import BY_NAME, Reading, add_content, read_event_sourc
 
 
 def observe_command(
-    model: Annotated[Path, Parameter(help="A model saved by `shortlist fit`.")],
-    events: Annotated[str, Parameter(help="New interactions: a file, a folder or a database URI.")],
+    model: Path,
+    events: str,
     /,
     *,
-    out: Annotated[Path | None, Parameter(help="Where to save; by default, the model is replaced.")] = None,
-    items: Annotated[
-        Path | None,
-        Parameter(help="File with new items and their content; the columns are those of fit --items."),
-    ] = None,
+    out: Path | None = None,
+    items: Path | None = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -33,6 +27,17 @@ def observe_command(
     For example:
       shortlist observe shop.shortlist held.parquet
       shortlist observe model.shortlist reads.csv --items new.csv
+
+    Parameters
+    ----------
+    model
+        A model saved by `shortlist fit`.
+    events
+        New interactions: a file, a folder or a database URI.
+    out
+        Where to save; by default, the model is replaced.
+    items
+        File with new items and their content; the columns are those of fit --items.
     """
     from shortlist.data.interactions import subtract_from
 
@@ -58,13 +63,11 @@ def observe_command(
 
 
 def refit_command(
-    model: Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")],
+    model: Path,
     /,
     *,
-    db: Annotated[
-        str | None, Parameter(help="Event store of the service; default: the file beside the model.")
-    ] = None,
-    keep: Annotated[int | None, Parameter(help="Number of refitted models to keep; default: 3.")] = None,
+    db: str | None = None,
+    keep: int | None = None,
     json: Json = False,
 ) -> None:
     """Fit the served model again with the stored events, and activate it if it is not worse.
@@ -77,6 +80,15 @@ def refit_command(
     For example:
       shortlist refit shop.shortlist
       shortlist refit shop.shortlist --db postgresql://shop@db/events
+
+    Parameters
+    ----------
+    model
+        The model file that `shortlist serve` was started with.
+    db
+        Event store of the service; default: the file beside the model.
+    keep
+        Number of refitted models to keep; default: 3.
     """
     from shortlist.auto.fit import refit as fit_again
     from shortlist.core.serialization import read_header

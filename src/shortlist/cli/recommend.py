@@ -39,54 +39,51 @@ WITHHELD = 5  # candidates shown below the end of the list
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Options:
-    """Which items may be on a list, and how long it may be."""
+    """Which items may be on a list, and how long it may be.
 
-    N: Annotated[int | None, Parameter(help="The same length for all users.")] = None
-    cutoff: Annotated[
-        str | None,
-        Parameter(help="Stopping rule instead of the saved one: boundary, or a file with a fitted cutoff."),
-    ] = None
-    min_items: Annotated[int, Parameter(help="Fill shorter lists with the next candidates.")] = 0
-    max_items: Annotated[int | None, Parameter(help="Maximum length of a list.")] = None
-    max_per_group: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="Items of one group in a list, as FIELD=NUMBER, such as category=2; a field of the model or "
-            "of --items.",
-            consume_multiple=True,
-            show_default=False,
-        ),
-    ] = ()
-    candidates: Annotated[
-        Path | None, Parameter(help="Recommend only these items: a text file with one item id per line.")
-    ] = None
-    exclude: Annotated[
-        Path | None, Parameter(help="Never recommend these items: a text file with one item id per line.")
-    ] = None
-    history: Annotated[
-        Path | None,
-        Parameter(help="File with interactions to use instead of the known histories; nothing is stored."),
-    ] = None
-    items: Annotated[
-        Path | None,
-        Parameter(help="File with new items and their content; the columns are those of fit --items."),
-    ] = None
-    filter_seen: Annotated[
-        bool | None,
-        Parameter(
-            help="Whether to leave out items from the history; default: only if users do not repeat items.",
-            negative="--no_filter_seen",
-        ),
-    ] = None
-    at: Annotated[
-        str | None, Parameter(help="Time of the recommendation, such as 2024-05-01; default: the last event.")
-    ] = None
-    fallback: Annotated[
-        Literal["popular"] | None, Parameter(help="What to recommend instead of an empty list.")
-    ] = None
-    explore: Annotated[
-        float, Parameter(help="Share of lists that run a few items longer, so that a cutoff can learn.")
-    ] = 0.0
+    Parameters
+    ----------
+    N
+        The same length for all users.
+    cutoff
+        Stopping rule instead of the saved one: boundary, or a file with a fitted cutoff.
+    min_items
+        Fill shorter lists with the next candidates.
+    max_items
+        Maximum length of a list.
+    max_per_group
+        Items of one group in a list, as FIELD=NUMBER, such as category=2.
+    candidates
+        Recommend only these items: a text file with one item id per line.
+    exclude
+        Never recommend these items: a text file with one item id per line.
+    history
+        File with interactions to use instead of the known histories; nothing is stored.
+    items
+        File with new items and their content; the columns are those of fit --items.
+    filter_seen
+        Whether to leave out items from the history; default: only if users do not repeat items.
+    at
+        Time of the recommendation, such as 2024-05-01; default: the last event.
+    fallback
+        What to recommend instead of an empty list.
+    explore
+        Share of lists that run a few items longer, so that a cutoff can learn.
+    """
+
+    N: int | None = None
+    cutoff: str | None = None
+    min_items: int = 0
+    max_items: int | None = None
+    max_per_group: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = ()
+    candidates: Path | None = None
+    exclude: Path | None = None
+    history: Path | None = None
+    items: Path | None = None
+    filter_seen: Annotated[bool | None, Parameter(negative="--no_filter_seen")] = None
+    at: str | None = None
+    fallback: Literal["popular"] | None = None
+    explore: float = 0.0
 
     def request(self, items: "IdMap", cutoff: "Cutoff | Literal['auto', 'boundary']") -> dict[str, Any]:
         """The options of the request."""
@@ -105,21 +102,8 @@ def recommend_command(
     model: Model,
     /,
     *,
-    user: Annotated[
-        tuple[str, ...] | None,
-        Parameter(
-            help="One or more user ids; the file of the model comes first.",
-            show_default=False,
-            consume_multiple=True,
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Parameter(
-            help="Write the lists as .parquet, .csv or .jsonl, or to a folder of Parquet files, which can be "
-            "resumed; all users without --user."
-        ),
-    ] = None,
+    user: Annotated[tuple[str, ...] | None, Parameter(show_default=False, consume_multiple=True)] = None,
+    out: Path | None = None,
     ray: Ray = None,
     options: Options = DEFAULTS,
     stopping: Stopping = NONE,
@@ -141,6 +125,13 @@ def recommend_command(
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
       shortlist recommend model.shortlist --items new.csv --candidates new.txt
+
+    Parameters
+    ----------
+    user
+        One or more user ids; the file of the model comes first.
+    out
+        File for the lists, .parquet, .csv or .jsonl, or a folder, which can be resumed.
     """
     if ray is not None and (out is None or out.suffix):
         raise ConfigError("--ray needs --out with a folder, such as --out lists/.")

@@ -12,20 +12,14 @@ from shortlist.cli.source import Ray, build_engine
 
 def reproduce_command(
     *,
-    dataset: Annotated[
-        Literal["ml-100k", "ta-feng", "sample", "all"], Parameter(help="all: both datasets of the paper.")
-    ] = "all",
-    quick: Annotated[
-        bool, Parameter(help="Takes minutes: few trials, two seeds, 2,000 users.", show_default=False)
-    ] = False,
-    out: Annotated[Path, Parameter(help="Folder for results.json, report.html and table.md.")] = Path(
-        "results"
-    ),
-    seeds: Annotated[int | None, Parameter(help="Runs per model; 5, or 2 with --quick.")] = None,
-    seed: Annotated[int, Parameter(help="First seed.")] = 0,
-    trials: Annotated[int | None, Parameter(help="Trials per model and bias; 36, or 6 with --quick.")] = None,
-    users: Annotated[int | None, Parameter(help="Maximum number of users; with --quick 2,000.")] = None,
-    jobs: Annotated[int, Parameter(help="Parallel runs; 0: one per core. Does not affect the results.")] = 0,
+    dataset: Literal["ml-100k", "ta-feng", "sample", "all"] = "all",
+    quick: Annotated[bool, Parameter(show_default=False)] = False,
+    out: Path = Path("results"),
+    seeds: int | None = None,
+    seed: int = 0,
+    trials: int | None = None,
+    users: int | None = None,
+    jobs: int = 0,
     ray: Ray = None,
     json: Json = False,
 ) -> None:
@@ -37,6 +31,25 @@ def reproduce_command(
     For example:
       shortlist reproduce --dataset ml-100k --quick --out results
       shortlist reproduce --dataset ta-feng --out results --ray auto
+
+    Parameters
+    ----------
+    dataset
+        all: both datasets of the paper.
+    quick
+        Takes minutes: few trials, two seeds, 2,000 users.
+    out
+        Folder for results.json, report.html and table.md.
+    seeds
+        Runs per model; 5, or 2 with --quick.
+    seed
+        First seed.
+    trials
+        Trials per model and bias; 36, or 6 with --quick.
+    users
+        Maximum number of users; with --quick 2,000.
+    jobs
+        Parallel runs; 0: one per core. Does not affect the results.
     """
     from dataclasses import replace
 

@@ -13,27 +13,18 @@ from shortlist.text import redact_uri
 
 
 def serve_command(
-    model: Annotated[str | None, Parameter(help="A saved model, such as shop.shortlist.")] = None,
+    model: str | None = None,
     /,
     *,
-    db: Annotated[
-        str | None,
-        Parameter(help="Event store: sqlite:///file or postgresql://…; default: a file beside the model."),
-    ] = None,
-    host: Annotated[str | None, Parameter(help="Address to listen on; default: 127.0.0.1.")] = None,
-    port: Annotated[int | None, Parameter(help="Port to listen on; default: 8000.")] = None,
-    workers: Annotated[int | None, Parameter(help="Processes that answer requests; default: 1.")] = None,
-    token_file: Annotated[
-        str | None, Parameter(help="File of hashed tokens, from `shortlist token`; needed beyond loopback.")
-    ] = None,
-    refit: Annotated[
-        str | None, Parameter(help="When to refit, such as daily@03:00 (time of this machine).")
-    ] = None,
-    log_share: Annotated[float | None, Parameter(help="Share of lists that are logged; default: 1.")] = None,
-    config: Annotated[Path | None, Parameter(help="TOML file with any of the settings.")] = None,
-    demo: Annotated[
-        bool, Parameter(help="Train on the Online Retail data and serve it.", show_default=False)
-    ] = False,
+    db: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int | None = None,
+    token_file: str | None = None,
+    refit: str | None = None,
+    log_share: float | None = None,
+    config: Path | None = None,
+    demo: Annotated[bool, Parameter(show_default=False)] = False,
 ) -> None:
     """Serve a model over HTTP, with a dashboard.
 
@@ -44,6 +35,29 @@ def serve_command(
       shortlist serve shop.shortlist
       shortlist serve shop.shortlist --db postgresql://shop@db/events --workers 2
       shortlist serve --demo
+
+    Parameters
+    ----------
+    model
+        A saved model, such as shop.shortlist.
+    db
+        Event store: sqlite:///file or postgresql://…; default: a file beside the model.
+    host
+        Address to listen on; default: 127.0.0.1.
+    port
+        Port to listen on; default: 8000.
+    workers
+        Processes that answer requests; default: 1.
+    token_file
+        File of hashed tokens, from `shortlist token`; needed beyond loopback.
+    refit
+        When to refit, such as daily@03:00 (time of this machine).
+    log_share
+        Share of lists that are logged; default: 1.
+    config
+        TOML file with any of the settings.
+    demo
+        Train on the Online Retail data and serve it.
     """
     try:
         from shortlist.serve.config import load_config
@@ -99,14 +113,11 @@ def check_port(host: str, port: int) -> None:
 
 
 def token_command(
-    file: Annotated[Path, Parameter(help="The token file; created if it does not exist.")],
+    file: Path,
     /,
     *,
-    name: Annotated[str, Parameter(help="Who uses the token, such as shop.")],
-    scope: Annotated[
-        tuple[Literal["read", "events", "admin"], ...],
-        Parameter(help="read: lists; events: send events; admin: change the model. Repeat for several."),
-    ] = ("read",),
+    name: str,
+    scope: tuple[Literal["read", "events", "admin"], ...] = ("read",),
 ) -> None:
     """Create an access token for the service.
 
@@ -115,6 +126,15 @@ def token_command(
     For example:
       shortlist token tokens --name shop --scope read --scope events
       shortlist serve shop.shortlist --token_file tokens --host 0.0.0.0
+
+    Parameters
+    ----------
+    file
+        The token file; created if it does not exist.
+    name
+        Who uses the token, such as shop.
+    scope
+        read: lists; events: send events; admin: change the model. Repeat for several.
     """
     from shortlist.serve.tokens import create_token
 
@@ -130,13 +150,11 @@ def token_command(
 
 
 def forget_command(
-    model: Annotated[str, Parameter(help="The model file that `shortlist serve` was started with.")],
+    model: str,
     /,
     *,
-    user: Annotated[str, Parameter(help="The id of the user.")],
-    db: Annotated[
-        str | None, Parameter(help="Event store of the service; default: the file beside the model.")
-    ] = None,
+    user: str,
+    db: str | None = None,
 ) -> None:
     """Delete the events and logged lists of a user from the service's store.
 
@@ -145,6 +163,15 @@ def forget_command(
 
     For example:
       shortlist forget shop.shortlist --user u1
+
+    Parameters
+    ----------
+    model
+        The model file that `shortlist serve` was started with.
+    user
+        The id of the user.
+    db
+        Event store of the service; default: the file beside the model.
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config

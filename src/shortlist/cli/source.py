@@ -47,32 +47,59 @@ SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; 
 @Parameter(name="*", group=COLUMNS)
 @dataclass(frozen=True)
 class Reading:
-    """How to read a source; a column that is None is found by its usual names."""
+    """How to read a source; a column that is None is found by its usual names.
 
-    user_id: Annotated[str | None, Parameter(help="Column with the user.")] = None
-    item_id: Annotated[str | None, Parameter(help="Column with the item.")] = None
-    timestamp: Annotated[str | None, Parameter(help="Column with the time.")] = None
-    weight: Annotated[str | None, Parameter(help="Column with a weight, for --set weighting=log.")] = None
-    basket_id: Annotated[str | None, Parameter(help="Column with the basket; default: equal times.")] = None
-    item_name: Annotated[str | None, Parameter(help="Column with the name of the item.")] = None
-    time_format: Annotated[str | None, Parameter(help="Format of the times, such as %d.%m.%Y.")] = None
-    where: Annotated[
-        str | None, Parameter(help="Condition in SQL for the rows to read, such as \"event = 'purchase'\".")
-    ] = None
-    negative_weights: Annotated[
-        Literal["subtract", "drop", "keep"],
-        Parameter(help="Negative quantities: subtract returns from purchases, drop or keep the rows."),
-    ] = "subtract"
-    min_rating: Annotated[
-        float | None, Parameter(help="Lowest weight that counts as liked; lower ones are negative.")
-    ] = None
-    missing: Annotated[
-        Literal["error", "drop"], Parameter(help="Rows without a user or an item, such as guests' orders.")
-    ] = "error"
-    future: Annotated[
-        Literal["error", "drop", "keep"], Parameter(help="Rows with a time after tomorrow.")
-    ] = "error"
-    format: Annotated[
+    Parameters
+    ----------
+    user_id
+        Column with the user.
+    item_id
+        Column with the item.
+    timestamp
+        Column with the time.
+    weight
+        Column with a weight, for --set weighting=log.
+    basket_id
+        Column with the basket; default: equal times.
+    item_name
+        Column with the name of the item.
+    time_format
+        Format of the times, such as %d.%m.%Y.
+    where
+        Condition in SQL for the rows to read, such as "event = 'purchase'".
+    negative_weights
+        Negative quantities: subtract returns from purchases, drop or keep the rows.
+    min_rating
+        Lowest weight that counts as liked; lower ones are negative.
+    missing
+        Rows without a user or an item, such as guests' orders.
+    future
+        Rows with a time after tomorrow.
+    format
+        Kind of the export, if its columns do not show it; csv or jsonl: a plain table.
+    separator
+        Separator of the fields in a text file.
+    encoding
+        Encoding of a text file, such as cp1252.
+    query
+        SQL query, if the source is a database.
+    table
+        Table to read, if the source is a database.
+    """
+
+    user_id: str | None = None
+    item_id: str | None = None
+    timestamp: str | None = None
+    weight: str | None = None
+    basket_id: str | None = None
+    item_name: str | None = None
+    time_format: str | None = None
+    where: str | None = None
+    negative_weights: Literal["subtract", "drop", "keep"] = "subtract"
+    min_rating: float | None = None
+    missing: Literal["error", "drop"] = "error"
+    future: Literal["error", "drop", "keep"] = "error"
+    format: (
         Literal[
             "csv",
             "tsv",
@@ -85,13 +112,12 @@ class Reading:
             "matomo",
             "amazon-seller",
         ]
-        | None,
-        Parameter(help="Kind of the export, if its columns do not show it; csv or jsonl: a plain table."),
-    ] = None
-    separator: Annotated[str | None, Parameter(help="Separator of the fields in a text file.")] = None
-    encoding: Annotated[str | None, Parameter(help="Encoding of a text file, such as cp1252.")] = None
-    query: Annotated[str | None, Parameter(help="SQL query, if the source is a database.")] = None
-    table: Annotated[str | None, Parameter(help="Table to read, if the source is a database.")] = None
+        | None
+    ) = None
+    separator: str | None = None
+    encoding: str | None = None
+    query: str | None = None
+    table: str | None = None
 
 
 BY_NAME = Reading()
@@ -105,22 +131,24 @@ VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
 @Parameter(name="*", group=PARAMETERS)
 @dataclass(frozen=True)
 class Params:
-    """The hyperparameters of a model."""
+    """The hyperparameters of a model.
 
-    set: Annotated[
-        tuple[str, ...],
-        Parameter(
-            help="One or more parameters as NAME=VALUE, such as --set n_factors=64 lr=0.1.",
-            consume_multiple=True,
-            show_default=False,
-        ),
-    ] = ()
-    seed: Annotated[int | None, Parameter(help="The same seed gives the same model, bit for bit.")] = None
-    n_threads: Annotated[int | None, Parameter(help="Threads; 0: one per core. Changes no result.")] = None
-    config: Annotated[
-        Path | None,
-        Parameter(help="TOML file with a model and its parameters, such as those of an earlier search."),
-    ] = None
+    Parameters
+    ----------
+    set
+        One or more parameters as NAME=VALUE, such as --set n_factors=64 lr=0.1.
+    seed
+        The same seed gives the same model, bit for bit.
+    n_threads
+        Threads; 0: one per core. Changes no result.
+    config
+        TOML file with a model and its parameters, such as those of an earlier search.
+    """
+
+    set: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = ()
+    seed: int | None = None
+    n_threads: int | None = None
+    config: Path | None = None
 
     def given(self) -> dict[str, Any]:
         """The parameters that were set by flags or in the environment, by name."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Group, Parameter, Token
 
@@ -42,29 +42,33 @@ RULES = {  # the flags that belong together, and the cutoffs that have them
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True)
 class Stopping:
-    """Which users get an empty list."""
+    """Which users get an empty list.
 
-    coverage: Annotated[
-        float | None,
-        Parameter(help="Share of users who get a list, such as 0.7; the least certain get none."),
-    ] = None
-    floor: Annotated[
-        float | None, Parameter(help="Lists with a lower expected F1 (or NDCG) stay empty, such as 0.2.")
-    ] = None
-    gain: Annotated[
-        float | None, Parameter(help="Value of an item that the user takes, as in ExpectedValue; default: 1.")
-    ] = None
-    cost: Annotated[
-        float | None, Parameter(help="Cost of an item that the user does not take; default: 0.1.")
-    ] = None
-    items_per_list: Annotated[
-        float | None,
-        Parameter(help="Items per list on average, the most valuable ones over all users, such as 0.5."),
-    ] = None
-    min_precision: Annotated[
-        float | None, Parameter(help="Guarantee this mean precision, such as 0.2; other users get no list.")
-    ] = None
-    confidence: Annotated[float | None, Parameter(help="Confidence of the guarantee; default: 0.95.")] = None
+    Parameters
+    ----------
+    coverage
+        Share of users who get a list, such as 0.7; the least certain get none.
+    floor
+        Lists with a lower expected F1 (or NDCG) stay empty, such as 0.2.
+    gain
+        Value of an item that the user takes, as in ExpectedValue; default: 1.
+    cost
+        Cost of an item that the user does not take; default: 0.1.
+    items_per_list
+        Items per list on average, the most valuable ones over all users, such as 0.5.
+    min_precision
+        Guarantee this mean precision, such as 0.2; other users get no list.
+    confidence
+        Confidence of the guarantee; default: 0.95.
+    """
+
+    coverage: float | None = None
+    floor: float | None = None
+    gain: float | None = None
+    cost: float | None = None
+    items_per_list: float | None = None
+    min_precision: float | None = None
+    confidence: float | None = None
 
     def given(self) -> dict[str, float]:
         """The flags that were set."""
