@@ -12,8 +12,9 @@ training can end by mistake only if this ratio is below 0.85. results/ending_ear
 from machine import describe, save_results
 
 import shortlist as sl
-from shortlist.auto.search import FAR, MIN_EPOCHS, default_space, draw, expected_f1
+from shortlist.auto.search import FAR, MIN_EPOCHS, default_space, expected_f1
 from shortlist.auto.validation import build_model, hold_out, validate
+from shortlist.core.params import draw
 from shortlist.split import last_basket
 
 SETTINGS = {"ml-100k": 3, "online-retail": 3, "complete-journey": 3, "ta-feng": 1, "ml-1m": 1}

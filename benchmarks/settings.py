@@ -3,9 +3,9 @@
 from typing import Any
 
 import shortlist as sl
-from shortlist.auto.search import default_space, draw
+from shortlist.auto.search import default_space
 from shortlist.auto.validation import build_model, hold_out, validate
-from shortlist.core.params import Space
+from shortlist.core.params import Space, draw
 from shortlist.errors import TrainingError
 
 N_CANDIDATES = 20  # per user; also the largest fixed N

@@ -3,8 +3,8 @@
 import pytest
 
 import shortlist as sl
-from shortlist.auto.search import default_space, draw
-from shortlist.core.params import Range
+from shortlist.auto.search import default_space
+from shortlist.core.params import Range, draw
 from shortlist.models.base import MODEL_MODULES, find_model_class
 from tests.auto.test_fit import shoppers
 

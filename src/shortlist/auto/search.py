@@ -4,14 +4,12 @@ from dataclasses import dataclass, fields
 from math import log2
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from shortlist.auto.choice import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import Holdout, Validation, build_model, validate
 from shortlist.core.engine import Engine
 from shortlist.core.metrics import Metric, Money
-from shortlist.core.params import Range, Space
+from shortlist.core.params import Space, draw
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
 from shortlist.models.base import Recommender, find_model_class
@@ -32,16 +30,6 @@ def default_space(model: str, *, timed: bool) -> Space:
     kind = find_model_class(model)
     left_out = kind.not_searched if timed else (*kind.not_searched, *kind.timed_params)
     return {name: values for name, values in kind.search_space.items() if name not in left_out}
-
-
-def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
-    """Draw the parameters of trial `number`, which depend only on the seed and the number."""
-    rng = np.random.Generator(np.random.PCG64([seed, number]))
-    drawn: dict[str, Any] = {}
-    for name, values in space.items():
-        share = float(rng.random())
-        drawn[name] = values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
-    return drawn
 
 
 def expected_f1(best: list[float], n_epochs: int) -> float:

@@ -231,6 +231,16 @@ class Range:
 Space = Mapping[str, Range | tuple[Any, ...]]  # a tuple lists the values to choose from
 
 
+def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
+    """Draw the parameters of trial `number`, which depend only on the seed and the number."""
+    rng = np.random.Generator(np.random.PCG64([seed, number]))
+    drawn: dict[str, Any] = {}
+    for name, values in space.items():
+        share = float(rng.random())
+        drawn[name] = values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
+    return drawn
+
+
 def warn(message: str) -> None:
     """Issue a DataWarning that points to the first line outside of this library."""
     level, frame = 2, sys._getframe(1)

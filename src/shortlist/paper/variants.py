@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.auto.search import draw
 from shortlist.auto.validation import count_strata, draw_strata
 from shortlist.core.metrics import discounts, ideal_dcg
+from shortlist.core.params import draw
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.paper import protocol
