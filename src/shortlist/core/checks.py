@@ -5,6 +5,7 @@ Kernels trust their arguments. Whatever is loaded passes these checks before it 
 
 import math
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import polars as pl
 from shortlist.errors import ModelFileError
 
 Array = npt.NDArray[Any]
+# what a file whose values have the wrong type or size can raise
+FILE_ERRORS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 def check_array(
@@ -155,3 +158,11 @@ def check_ids(series: Mapping[str, Any], name: str) -> pl.Series:
 def file_error(name: str, rule: str) -> ModelFileError:
     """The error that an entry of a file breaks a rule."""
     return ModelFileError(f"{name[:80]!a} {rule}; save the model again.")
+
+
+def load_error(path: str | Path, error: BaseException) -> ModelFileError:
+    """One sentence that names the file, for an error in its content."""
+    if isinstance(error, ModelFileError):
+        return ModelFileError(f"cannot load {path}: {error}")
+    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:150]!s}"
+    return ModelFileError(f"cannot load {path}: its content is invalid ({reason}); save the model again.")

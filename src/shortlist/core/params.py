@@ -6,18 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from shortlist.errors import ConfigError, DataWarning, ModelFileError, NotFittedError
+from shortlist.errors import ConfigError, DataWarning, NotFittedError
 
 MAX_WHOLE = 2**31 - 1
 MAX_SEED = 2**63 - 1
 ENTRY_POINTS = "shortlist"  # group in which other packages name their models, cutoffs and metrics
-# what a file whose values have the wrong type or size can raise
-FILE_ERRORS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -133,14 +130,6 @@ def load_plugins() -> None:
             point.load()
         except Exception as error:  # of the other package
             warn(f"the entry point {point.name!r} ({point.value}) cannot be imported: {error!r:.200}")
-
-
-def describe_error(path: str | Path, error: BaseException) -> ModelFileError:
-    """One sentence that names the file, for an error in its content."""
-    if isinstance(error, ModelFileError):
-        return ModelFileError(f"cannot load {path}: {error}")
-    reason = f"{type(error).__name__}: {' '.join(str(error).split())[:150]!s}"
-    return ModelFileError(f"cannot load {path}: its content is invalid ({reason}); save the model again.")
 
 
 def check_number(minimum: float, **values: Any) -> None:

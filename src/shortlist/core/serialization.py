@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.checks import check_names, check_text, file_error
+from shortlist.core.checks import FILE_ERRORS, check_names, check_text, file_error, load_error
 from shortlist.core.files import atomic_write, check_writable
-from shortlist.core.params import FILE_ERRORS, Estimator, describe_error, load_plugins
+from shortlist.core.params import Estimator, load_plugins
 from shortlist.errors import DataError, ModelFileError
 from shortlist.kernels.rows import ArrayParts, parts_of
 
@@ -164,7 +164,7 @@ def load_estimator(path: str | Path, kind: type[E]) -> E:
     try:
         loaded = unpack(packed, artifact.arrays, artifact.series)
     except FILE_ERRORS as error:
-        raise describe_error(path, error) from None
+        raise load_error(path, error) from None
     if not isinstance(loaded, kind):
         name = artifact.name
         raise ModelFileError(f"{path} holds a {name}, not a {kind.__name__}; use {name}.load.")

@@ -17,16 +17,14 @@ import polars as pl
 
 from shortlist import MODEL_MODULES as MODEL_MODULES
 from shortlist.content.features import FeatureSpace, extend_items
-from shortlist.core.checks import check_text, file_error
+from shortlist.core.checks import FILE_ERRORS, check_text, file_error, load_error
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.params import (
-    FILE_ERRORS,
     Estimator,
     Space,
     check_choice,
     check_number,
     check_whole,
-    describe_error,
     load_plugins,
     warn,
 )
@@ -1467,7 +1465,7 @@ def load_model(path: str | Path) -> Recommender:
     try:
         return _restore(kind, artifact)
     except FILE_ERRORS as error:
-        raise describe_error(path, error) from None
+        raise load_error(path, error) from None
 
 
 def _restore(kind: type[Recommender], artifact: Artifact) -> Recommender:

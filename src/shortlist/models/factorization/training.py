@@ -19,10 +19,17 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.checks import check_float_value, check_floats, check_text, check_whole_value
+from shortlist.core.checks import (
+    FILE_ERRORS,
+    check_float_value,
+    check_floats,
+    check_text,
+    check_whole_value,
+    load_error,
+)
 from shortlist.core.engine import thread_count
 from shortlist.core.metrics import f1_at_n
-from shortlist.core.params import FILE_ERRORS, MAX_WHOLE, describe_error
+from shortlist.core.params import MAX_WHOLE
 from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranges import (
@@ -635,7 +642,7 @@ def _load_checkpoint(options: TrainingOptions, trainer: Trainer) -> TrainingStat
     try:
         state, theta, best = _restore_state(saved, options.shapes)
     except FILE_ERRORS as error:
-        raise describe_error(options.checkpoint, error) from None
+        raise load_error(options.checkpoint, error) from None
     if state.epoch > options.n_epochs:
         raise ConfigError(
             f"n_epochs must be at least {state.epoch}, the epoch of the checkpoint "
