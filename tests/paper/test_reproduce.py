@@ -15,9 +15,11 @@ from shortlist.paper import reproduce as module
 from shortlist.paper.experiment import Experiment, Runner, pack_values, unpack_values
 from shortlist.paper.protocol import COVERED, FAILS, HOLDS
 from shortlist.paper.reproduce import reproduce
-from shortlist.paper.variants import FULL, QUICK, Budget
+from shortlist.paper.variants import FULL, QUICK, Workload
 
-TINY = Budget(n_trials=2, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, sweep_seeds=1)
+TINY = Workload(
+    n_trials=2, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, sweep_seeds=1
+)
 FILES = ("results.json", "machine.json", "report.html", "table.md")
 
 

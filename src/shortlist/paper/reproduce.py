@@ -16,7 +16,7 @@ from shortlist.errors import ConfigError
 from shortlist.paper import protocol
 from shortlist.paper.experiment import Experiment, Runner
 from shortlist.paper.report import render_reproduction, render_tables
-from shortlist.paper.variants import FULL, Budget, Variants
+from shortlist.paper.variants import FULL, Variants, Workload
 from shortlist.paper.verdicts import best_variants, count_cells, find_claims, summarize_rows
 
 CHOICES = (*protocol.DATASETS, "sample", "all")
@@ -30,7 +30,7 @@ def reproduce(
     seed: int = 0,
     n_jobs: int = 0,
     engine: Engine | None = None,
-    budget: Budget = FULL,
+    budget: Workload = FULL,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run the experiments of the paper and write the results, a report and a table.

@@ -48,7 +48,7 @@ Trial = dict[str, Any]  # `params`, and `figures` by name of the reading
 
 
 @dataclass(frozen=True)
-class Budget:
+class Workload:
     """The amount of work; what a stored result depends on is part of its settings."""
 
     n_trials: int = 36  # per model, with and without item biases each
@@ -60,8 +60,8 @@ class Budget:
     sweep_seeds: int = 2  # of each point of Figure 1
 
 
-FULL = Budget()
-QUICK = Budget(n_trials=6, epochs=(3, 9), cover_steps=2, valid_users=1000, users=2000, sweep_seeds=1)
+FULL = Workload()
+QUICK = Workload(n_trials=6, epochs=(3, 9), cover_steps=2, valid_users=1000, users=2000, sweep_seeds=1)
 
 
 # ---------------------------------------------------------------------- lists and what happened to them
@@ -237,7 +237,7 @@ class VariantSearch:
 
     runner: Runner
     users: ValidationUsers
-    budget: Budget
+    budget: Workload
     seed: int
 
     def halve(self, model: str, loss: str, bias: bool) -> list[Trial]:
@@ -306,7 +306,7 @@ class Variants:
     """The rows of all variants of one dataset and the points of Figure 1, with the runs of all seeds."""
 
     runner: Runner
-    budget: Budget
+    budget: Workload
     seed: int
     n_seeds: int
 
