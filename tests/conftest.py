@@ -27,6 +27,7 @@ GROUPS = (
     "tests/paper/",
     "tests/models/test_files_fuzz.py",
     "tests/serve/test_schema.py",
+    "tests/serve/test_replicas.py",
 )
 
 

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -19,16 +20,25 @@ def free_port():
 
 
 class Server:
-    """`shortlist serve` on loopback; ready when it is built."""
+    """`shortlist serve` on loopback; ready when it is built, unless `wait` is false."""
 
-    def __init__(self, folder, db="", token_file="", token="", workers=1, log=subprocess.DEVNULL):
-        self.port, self.token = free_port(), token
+    def __init__(
+        self, folder, db="", token_file="", token="", workers=1, log=subprocess.DEVNULL, *, wait=True, **more
+    ):
+        self.port, self.token = more.pop("port", None) or free_port(), token
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
         command += ["--port", str(self.port), *(["--db", db] if db else [])]
         command += ["--token_file", str(token_file)] if token_file else []
         command += ["--workers", str(workers)] if workers > 1 else []
-        self.process = subprocess.Popen(command, stderr=log)
+        settings = {f"SHORTLIST_SERVE_{name.upper()}": str(value) for name, value in more.items()}
+        environment = os.environ | {"SHORTLIST_SERVE_DRAIN": "0"} | settings
+        self.process = subprocess.Popen(command, stderr=log, env=environment)
+        if wait:
+            self.wait()
+
+    def wait(self):
+        """Wait until it is ready."""
         end = time.monotonic() + 300
         while self.call("/ready")[0] != 200:
             assert time.monotonic() < end, "the service did not start"

@@ -1,4 +1,4 @@
-"""Acknowledged events survive: kill -9, a database that stops, a disk that is full.
+"""Acknowledged events survive: kill -9, a disk that is full. Databases that stop: test_replicas.py.
 
 SHORTLIST_FUZZ=50 kills fifty times as often.
 """
@@ -17,7 +17,7 @@ from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
 from shortlist.serve.store import EventStore
-from tests.postgres import running, started
+from tests.postgres import started
 from tests.serve.server import Server
 
 pytestmark = pytest.mark.resources
@@ -92,31 +92,6 @@ def test_graceful_shutdown_answers_what_was_begun(folder):
     for sender in senders:
         sender.join()
     assert set(answers) <= {200, 0}  # answered, or never accepted
-
-
-def test_lists_are_served_while_the_database_is_away(folder):
-    with running() as postgres:
-        server = Server(folder, postgres.uri)
-        try:
-            assert server.call("/v1/events", {"events": events(0, 5)})[1]["accepted"] == 5
-            postgres.stop()
-            status, answer = server.call("/v1/events", {"events": events(5, 5)})
-            assert status == 503
-            assert answer["error"] == "store_unavailable"
-            assert server.call("/v1/recommend", {"users": ["u1"]})[0] == 200
-            postgres.start()
-            end = time.monotonic() + 30
-            while server.call("/v1/events", {"events": events(5, 5)})[0] != 200:
-                assert time.monotonic() < end, "no recovery"
-                time.sleep(0.2)
-            answer = server.call("/v1/events", {"events": events(0, 10)})[1]
-            assert {name: answer[name] for name in ("accepted", "duplicates", "rejected")} == {
-                "accepted": 0,
-                "duplicates": 10,
-                "rejected": [],
-            }
-        finally:
-            server.kill()
 
 
 def test_full_disk_refuses_events_and_serves_lists(folder):

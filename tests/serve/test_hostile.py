@@ -224,7 +224,7 @@ class TestThreads:
 
     def test_a_database_that_cannot_be_opened_is_named_at_the_start(self):
         store = EventStore("postgresql+psycopg://shop:secret@127.0.0.1:1/none")
-        with pytest.raises(ConfigError, match="check db") as caught:
+        with pytest.raises(StoreError, match="check db") as caught:
             store.create()
         assert "secret" not in str(caught.value)
 

@@ -1,4 +1,4 @@
-"""The systemd unit, the image and the compose file.
+"""The systemd unit, the image, the compose file and the Kubernetes manifest.
 
 No container daemon is needed: the steps of the Dockerfile are run as shell commands in an empty virtual
 environment, in a folder that stands for the root of the image. Because that takes minutes, only
@@ -14,11 +14,16 @@ import subprocess
 import sys
 import time
 import urllib.request
+from dataclasses import fields
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 
+from shortlist.serve.app import router
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.run import SHUTDOWN_SECONDS
 from tests.postgres import started
 from tests.serve.server import free_port
 
@@ -77,9 +82,8 @@ class TestImage:
 
     def test_everything_that_is_fetched_is_named_by_its_content(self):
         """Tags can be moved to other content; digests and commits cannot."""
-        compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
         images = [arguments.split()[0] for kind, arguments in instructions() if kind == "FROM"]
-        images.append(compose["services"]["database"]["image"])
+        images += [compose()[name]["image"] for name in ("database", "proxy")]
         for image in images:
             assert re.fullmatch(r"[a-z]+:[\w.-]+@sha256:[0-9a-f]{64}", image), image
         for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
@@ -87,19 +91,81 @@ class TestImage:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", action), action
 
     def test_listening_on_all_addresses_needs_tokens(self):
-        compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
-        for command in (json.loads(last("CMD")), compose["services"]["shortlist"]["command"]):
+        for command in (json.loads(last("CMD")), compose()["server-1"]["command"], container()["args"]):
             assert command[command.index("--host") + 1] == "0.0.0.0"
             assert "--token_file" in command
 
-    def test_the_compose_file_publishes_on_this_machine_only_and_waits_for_the_database(self):
-        compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())
-        service = compose["services"]["shortlist"]
-        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
-        assert service["depends_on"]["database"]["condition"] == "service_healthy"
-        assert "ports" not in compose["services"]["database"]
-        assert (PACKAGING / service["build"]["context"]).resolve() == ROOT
-        assert (ROOT / service["build"]["dockerfile"]).exists()
+
+class TestSeveralServers:
+    def test_the_compose_file_has_servers_that_only_the_proxy_shows_to_this_machine(self):
+        services = compose()
+        servers = {name: service for name, service in services.items() if name.startswith("server-")}
+        assert len(servers) == 2
+        assert all(port.startswith("127.0.0.1:") for port in services["proxy"]["ports"])
+        assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
+        for server in servers.values():
+            assert (PACKAGING / server["build"]["context"]).resolve() == ROOT
+            assert (ROOT / server["build"]["dockerfile"]).exists()
+            assert int(server["stop_grace_period"].removesuffix("s")) > DRAIN + SHUTDOWN_SECONDS
+        proxy = (PACKAGING / "haproxy.cfg").read_text()
+        assert re.findall(r"server \w+ ([\w-]+):8000", proxy) == list(servers)
+        assert services["proxy"]["volumes"] == ["./haproxy.cfg:/usr/local/etc/haproxy/haproxy.cfg:ro"]
+        assert int(re.search(r"inter (\d+)ms", proxy)[1]) < DRAIN * 1000
+
+    def test_haproxy_accepts_its_file(self):
+        program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
+        if program is None:
+            pytest.skip("no haproxy here (Debian: apt-get install haproxy)")
+        command = [program, "-c", "-q", "-f", str(PACKAGING / "haproxy.cfg")]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert (found.returncode, found.stderr) == (0, "")
+
+    def test_kubernetes_accepts_the_manifest(self):
+        """Every object is checked against the schema of its kind; unknown fields are errors."""
+        for entry in manifest().values():
+            kubernetes_validate.validate(entry, "1.33", strict=True)
+
+    def test_what_the_manifest_promises_is_what_the_service_does(self):
+        objects, pod = manifest(), manifest()["Deployment"]["spec"]["template"]
+        assert set(objects) == {"Deployment", "Service", "PodDisruptionBudget"}
+        labels = pod["metadata"]["labels"]
+        assert objects["Deployment"]["spec"]["selector"]["matchLabels"] == labels
+        assert objects["Service"]["spec"]["selector"] == labels
+        assert objects["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
+        assert (
+            objects["PodDisruptionBudget"]["spec"]["minAvailable"] < objects["Deployment"]["spec"]["replicas"]
+        )
+        paths = {route.path for route in router.routes}
+        probes = {name: container()[f"{name}Probe"] for name in ("startup", "readiness", "liveness")}
+        assert {probe["httpGet"]["path"] for probe in probes.values()} == {"/ready", "/health"} <= paths
+        ready = probes["readiness"]
+        assert ready["periodSeconds"] * ready["failureThreshold"] < DRAIN
+        assert pod["spec"]["terminationGracePeriodSeconds"] > DRAIN + SHUTDOWN_SECONDS
+        assert {mount["name"] for mount in container()["volumeMounts"]} == {
+            volume["name"] for volume in pod["spec"]["volumes"]
+        }
+        for variable in container()["env"]:
+            name = variable["name"].removeprefix("SHORTLIST_SERVE_").lower()
+            assert name in {field.name for field in fields(ServeConfig)}
+
+
+DRAIN = ServeConfig.drain
+
+
+def compose():
+    """The services of the compose file."""
+    return yaml.safe_load((PACKAGING / "compose.yaml").read_text())["services"]
+
+
+def manifest():
+    """The objects of the Kubernetes manifest by kind."""
+    entries = yaml.safe_load_all((PACKAGING / "kubernetes.yaml").read_text())
+    return {entry["kind"]: entry for entry in entries}
+
+
+def container():
+    """The container of the Kubernetes manifest."""
+    return manifest()["Deployment"]["spec"]["template"]["spec"]["containers"][0]
 
 
 class Image:
@@ -162,10 +228,10 @@ def test_the_steps_of_the_image_and_of_the_compose_file_work(tmp_path):
     image.run(f"shortlist fit sample --quick --out {models}/shop.shortlist")
     printed = image.run(f"shortlist token {models}/tokens --name a --scope read --scope events")
     compiled = kernels()
-    compose = yaml.safe_load((PACKAGING / "compose.yaml").read_text())["services"]["shortlist"]
-    assert set(compose["environment"]) == {"SHORTLIST_SERVE_DB"}
+    server = compose()["server-1"]
+    assert set(server["environment"]) == {"SHORTLIST_SERVE_DB"}
     port = free_port()
-    command = [*json.loads(last("ENTRYPOINT")), *map(image.inside, compose["command"]), "--port", str(port)]
+    command = [*json.loads(last("ENTRYPOINT")), *map(image.inside, server["command"]), "--port", str(port)]
     command[0] = str(tmp_path / "opt/shortlist/bin" / command[0])
     with started() as database:
         environment = image.environment | {"SHORTLIST_SERVE_DB": database}

@@ -61,6 +61,7 @@ COMMANDS = {
     "inspect": "Show what a saved model contains.",
     "serve": "Serve a model over HTTP, with a dashboard.",
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
+    "activate": "Let all services on a store serve another model.",
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
     "forget": "Delete the events and logged lists of a user from the service's store.",
@@ -68,6 +69,7 @@ COMMANDS = {
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
 MODULES = {
+    "activate": "serve",
     "compare": "evaluate",
     "forget": "serve",
     "refit": "observe",

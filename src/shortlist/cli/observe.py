@@ -93,12 +93,13 @@ def refit_command(
     from shortlist.auto.fit import refit as fit_again
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import SUFFIX, file_checksum, load_refit_data, remove_old_models
+    from shortlist.serve.deployment import SUFFIX, Deployment, load_refit_data, remove_old_models
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db, "keep_models": keep})
-    read_header(config.model_path)
     store = EventStore(config.database)
+    if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
+        read_header(config.model_path)
     store.create()
     folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
     data = load_refit_data(store, folder, base)
@@ -107,8 +108,11 @@ def refit_command(
     if result.model is not None:
         path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
         result.model.save(path)
-        name, checksum = path.name.removesuffix(SUFFIX), file_checksum(path)
+        name, limits = path.name.removesuffix(SUFFIX), (config.shared_bytes, config.keep_models)
+        deployed = Deployment(folder, store, share_models=limits[0], keep_models=limits[1])
+        checksum = deployed.share(name)
         store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
+        deployed.remove_shared()
         remove_old_models(store, folder, base, config.keep_models)
     store.close()
     about = {

@@ -149,6 +149,51 @@ def token_command(
     create_token(file, name, scope, show)
 
 
+def activate_command(
+    model: Annotated[Path, Parameter(help="The model file; services get it through the store.")],
+    /,
+    *,
+    db: Annotated[
+        str | None, Parameter(help="Event store of the services; default: SHORTLIST_SERVE_DB.")
+    ] = None,
+) -> None:
+    """Let all services on a store serve another model.
+
+    The file is loaded and tried here, then stored in the database and activated.
+    Running services switch to it without a restart, and services that start find
+    it there: they need no file of their own.
+
+    For example:
+      shortlist activate shop.shortlist --db postgresql://shop@db/events
+    """
+    from shortlist.core.serialization import read_header
+    from shortlist.serve.config import load_config
+    from shortlist.serve.deployment import SUFFIX, Deployment
+    from shortlist.serve.store import EventStore
+
+    config = load_config({"model": str(model), "db": db})
+    read_header(config.model_path)
+    if not config.db:
+        raise ConfigError("activate needs the store of the services; pass --db postgresql://….")
+    store = EventStore(config.database)
+    if store.is_sqlite and not Path(store.url.database or "").is_file():
+        raise ConfigError(f"there is no event store at {config.db}; pass the --db of the service.")
+    if (size := config.model_path.stat().st_size) > config.share_models:
+        raise ConfigError(
+            f"a model file of {size:,} bytes is larger than share_models ({config.share_models:,}); raise "
+            "SHORTLIST_SERVE_SHARE_MODELS."
+        )
+    store.create()
+    try:
+        limits = {"share_models": config.share_models, "keep_models": config.keep_models}
+        deployed = Deployment(config.model_folder, store, **limits)
+        name = config.model_path.name.removesuffix(SUFFIX)
+        number = deployed.activate(name, "by shortlist activate").number
+    finally:
+        store.close()
+    show_text(f"activated {name} (number {number}); services on this store switch to it.")
+
+
 def forget_command(
     model: str,
     /,

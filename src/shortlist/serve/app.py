@@ -19,6 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
@@ -30,6 +31,8 @@ from shortlist.serve.gate import Gate, answer_error, disconnected, needs
 from shortlist.serve.lists import check_count
 from shortlist.serve.schemas import RequestError, check_id, invalid_body
 from shortlist.serve.service import LARGE_BODY, Service
+from shortlist.serve.store import StoreError
+from shortlist.serve.telemetry import describe_request, start_tracing, trace_requests
 from shortlist.types import Longs
 
 HISTORY_ROWS = 200  # latest events of a user that are shown
@@ -120,8 +123,11 @@ async def events(body: schemas.EventsInput, service: Shared) -> Any:
     returns = {row["event_id"]: row["user_id"] for row in rows if (row["weight"] or 0.0) < 0}
     if returns and served.form.subtracts:
         users = sorted(set(returns.values()))
-        stored = await asyncio.to_thread(service.store.later_events, users, served.last_event)
-        counts["returns"] = await asyncio.to_thread(count_returns, returns, stored, served.model, served.form)
+        with suppress(StoreError):  # the events are stored: they must be acknowledged
+            stored = await asyncio.to_thread(service.store.later_events, users, served.last_event)
+            counts["returns"] = await asyncio.to_thread(
+                count_returns, returns, stored, served.model, served.form
+            )
     return counts | {"rejected": rejected, "new_items": new_items(rows, served.model)}
 
 
@@ -253,7 +259,7 @@ def _describe_models(service: Service) -> dict[str, Any]:
         "n_items": len(model.items_),
         "loaded": served.loaded,
         "can_change": bool(service.config.token_file),
-        "available": service.deployment.model_names(),
+        "available": service.deployment.available(),
         "activations": [
             {name: getattr(activation, name) for name in schemas.ActivationRow.model_fields}
             for activation in service.store.activations(20)
@@ -275,7 +281,9 @@ async def health(service: Shared) -> Any:
 
 @router.get("/ready", response_model=schemas.ReadyAnswer)
 async def ready(service: Shared) -> Any:
-    """Return 200 when lists can be served."""
+    """Return 200 when lists can be served, and 503 from the moment on when the process is to end."""
+    if service.is_draining:
+        raise RequestError(503, "not_ready", "the service is shutting down", "ask another server")
     if not service.deployment.is_ready:
         raise RequestError(503, "not_ready", "no model is loaded yet", "try again in a few seconds")
     return {"status": "ready", "model": service.deployment.served.name}
@@ -322,17 +330,23 @@ async def openapi(request: Request) -> Any:
 
 
 # ---------------------------------------------------------------------- the application
-def create_app(service: Service) -> Gate:
+def create_app(service: Service) -> ASGIApp:
     """Build the application; the model is loaded when the server starts."""
     warnings.simplefilter("ignore", DataWarning)  # answers report what they ignore in their notes
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        end: Any = signal.getsignal(signal.SIGTERM)  # of the server: it answers what has arrived, then ends
+
+        def drain() -> None:
+            if not service.is_draining:
+                gate.close_connections()
+                loop.call_later(service.drain(), end, signal.SIGTERM, None)
+
+        _on_signal("SIGTERM", drain)
         await asyncio.to_thread(service.open)
-        with suppress(
-            ValueError, RuntimeError, NotImplementedError, AttributeError
-        ):  # not in a test's thread
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, service.reload)
+        _on_signal("SIGHUP", service.reload)
         yield
         await asyncio.to_thread(service.close)
 
@@ -344,20 +358,34 @@ def create_app(service: Service) -> Gate:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # its spans hold paths, and so ids
         redirect_slashes=False,
     )
     app.state.service = service
     for kind in (ShortlistError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
     app.include_router(router)
-    return Gate(
+    is_traced = start_tracing()
+
+    def observe(route: str, status: int, seconds: float) -> None:
+        describe_request(route, status)
+        service.metrics.count_request(route, status, seconds)
+
+    gate = Gate(
         app,
         config=service.config,
         routes=[route for route in router.routes if isinstance(route, APIRoute)],
         tokens=service.tokens,
-        observe=service.metrics.count_request,
+        observe=observe if is_traced else service.metrics.count_request,
         direct={("POST", "/v1/recommend"): service.answer_lists},
     )
+    return trace_requests(gate) if is_traced else gate
+
+
+def _on_signal(name: str, action: Callable[[], None]) -> None:
+    """Call a function in the event loop when a signal arrives, except in a thread of a test."""
+    with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):
+        asyncio.get_running_loop().add_signal_handler(getattr(signal, name), action)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

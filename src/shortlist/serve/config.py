@@ -41,6 +41,8 @@ class ServeConfig:
     cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
     refit: str = ""  # "daily@03:00" or empty
     keep_models: int = 3  # refitted models that are kept
+    share_models: int = 1 << 30  # bytes; larger model files are not sent to other servers by PostgreSQL
+    drain: float = 5.0  # seconds from SIGTERM, when /ready turns 503, until connections are closed
     budget: int = 0  # items that all lists of a day or week may show together; 0: no limit
     budget_per: str = "day"  # or "week"; UTC, weeks begin on Monday
     budget_spend: str = "traffic"  # as lists come, or "even": the same amount in every hour
@@ -62,6 +64,8 @@ class ServeConfig:
             "keep_lists_days": (8, 36_500),  # feedback looks back for a week
             "poll": (0.02, 60),
             "keep_models": (1, 1_000),
+            "share_models": (0, 1 << 34),
+            "drain": (0, 300),
             "budget": (0, 10**15),
             "lists_per_week": (0, 1_000_000),
         }
@@ -111,6 +115,11 @@ class ServeConfig:
             return f"sqlite:///{path.with_name(path.stem + EVENTS_SUFFIX)}"
         scheme, _, rest = self.db.partition("://")
         return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else self.db
+
+    @property
+    def shared_bytes(self) -> int:
+        """The largest model file that other servers get through the store; those on SQLite share a folder."""
+        return 0 if self.database.startswith("sqlite") else self.share_models
 
 
 def is_loopback(host: str) -> bool:

@@ -8,8 +8,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,8 @@ from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
-from shortlist.serve.store import Activation, EventStore, ForgottenUser, StoreError
+from shortlist.serve.store import PART_BYTES, Activation, EventStore, ForgottenUser, StoreError
+from shortlist.serve.telemetry import traced
 
 M_ARENA_MAX = -8  # of malloc.h
 ARENAS = 2
@@ -60,8 +61,7 @@ RETRY_SECONDS = 5.0  # until an activation that failed is tried again
 class ServedModel:
     """The model in service, with the events that reached it; replaced as a whole."""
 
-    number: int  # of the activation
-    name: str
+    activation: Activation
     model: Recommender
     form: EventForm
     loaded: float
@@ -70,13 +70,27 @@ class ServedModel:
     last_forgotten: int  # number of the last user who was erased from it
     n_skipped: int = 0  # stored events that it cannot use
 
+    @property
+    def number(self) -> int:
+        """Of the activation."""
+        return self.activation.number
+
+    @property
+    def name(self) -> str:
+        """Of the model."""
+        return self.activation.model
+
 
 class Deployment:
     """Keeps one model in service and follows the activations and events in the store."""
 
-    def __init__(self, folder: Path, store: EventStore) -> None:
+    def __init__(
+        self, folder: Path, store: EventStore, *, share_models: int = 0, keep_models: int = 3
+    ) -> None:
         self._folder = folder
         self._store = store
+        self._keep_models = keep_models
+        self._share_models = share_models  # bytes of the largest file that goes into the store
         self._lock = threading.Lock()
         self._served: ServedModel | None = None
         self._others: dict[str, ServedModel] = {}  # of the arms of an experiment, by name
@@ -104,27 +118,34 @@ class Deployment:
         return float("inf") if self._looked is None else time.monotonic() - self._looked
 
     def start(self, path: Path, *, prefer_given: bool = False) -> None:
-        """Serve the latest activated model, or the given file if it is new, has changed or is preferred."""
-        name, checksum = path.name.removesuffix(SUFFIX), file_checksum(path)
-        latest = self._store.activations(1)
-        is_latest = bool(latest) and (latest[0].model, latest[0].checksum) == (name, checksum)
-        if not self._store.activations(1, model=name, checksum=checksum) or (prefer_given and not is_latest):
-            self.activate(name, "given at the start")
-            return
+        """Serve the latest activated model, or the given file if it is new, has changed or is preferred.
+
+        The file may be missing where another server has activated a model. If no activated model can be
+        loaded here, the file is served here, and nowhere else, until one can be.
+        """
+        latest, name = self._store.activations(1), path.name.removesuffix(SUFFIX)
+        given = None if latest and not path.exists() else file_checksum(path)
+        if given is not None:
+            is_latest = bool(latest) and (latest[0].model, latest[0].checksum) == (name, given)
+            if not self._store.activations(1, model=name, checksum=given) or (prefer_given and not is_latest):
+                self.activate(name, "given at the start")
+                return
         tried = set()
-        for activation in self._store.activations(
-            1_000
-        ):  # newest first; a file may have been deleted meanwhile
+        for activation in self._store.activations(1_000):  # newest first; a file may have been deleted
             if (key := (activation.model, activation.checksum, activation.cutoff)) in tried:
                 continue
             tried.add(key)
             try:
                 self._served = self._prepare(activation)
+            except StoreError:
+                raise
             except (ShortlistError, OSError) as error:
                 self.activation_error = self.describe_error(activation.model, error)
             else:
                 return
-        self.activate(name, "the earlier models cannot be loaded")
+        if given is None:
+            raise ModelFileError(self.activation_error or "no model was activated yet.")
+        self._served = self._prepare(self._latest_use(name, given, "the activated models cannot be loaded"))
 
     def model_names(self) -> list[str]:
         """Models in the folder, newest first; names that are not UTF-8 are left out."""
@@ -132,29 +153,59 @@ class Deployment:
         paths.sort(key=lambda path: (-path.stat().st_mtime, path.name))
         return [path.name.removesuffix(SUFFIX) for path in paths]
 
+    def available(self) -> list[str]:
+        """Models that can be activated: those in the folder, and those that other servers have sent."""
+        return list(dict.fromkeys([*self.model_names(), *self._store.stored_models()]))
+
     def path_of(self, name: str) -> Path:
         """The file of a model in the folder; a name that is not listed there is never used as a path."""
         if name not in self.model_names():
             raise DataError(f"there is no model named {name[:80]!r}; GET /v1/model lists the names.")
         return self._folder / f"{name}{SUFFIX}"
 
+    def share(self, name: str) -> str:
+        """Let other servers load the model of this name; its checksum."""
+        checksum = self._find_checksum(name)
+        path = self._folder / f"{name}{SUFFIX}"
+        if self._share_models and path.is_file():
+            if path.stat().st_size <= self._share_models:
+                self._store.add_model(name, checksum, read_parts(path, checksum))
+            else:
+                problem = "the model file is larger than share_models; other servers need a copy"
+                write_log({"level": "warning", "task": "share", "problem": problem})
+        return checksum
+
+    def _find_checksum(self, name: str) -> str:
+        """The checksum of the model of this name, in the folder or, if it is not there, in the store."""
+        stored = None if name in self.model_names() else self._store.stored_models().get(name)
+        return stored or file_checksum(self.path_of(name))
+
     def activate(self, name: str, note: str, cutoff: Cutoff | None = None) -> ServedModel:
         """Load and try a model, then serve it here and, through the store, in every worker."""
-        path = self.path_of(name)
         with self._lock:
             try:
                 content = None if cutoff is None else cutoff_bytes(cutoff)
-                trial = self._latest_use(name, file_checksum(path), note, content)
+                trial = self._latest_use(name, self._find_checksum(name), note, content)
                 served = self._prepare(trial)
+                if self.share(name) != trial.checksum:
+                    raise ModelFileError("the file was replaced while it was read; activate it again.")
             except (ModelFileError, OSError) as error:
                 raise ModelFileError(self.describe_error(name, error)) from None
             number = self._store.add_activation(
                 name, trial.checksum, trial.events_until, note, content, trial.forgotten_until
             )
-            self._served, self.activation_error = replace(served, number=number), None
+            self._served = replace(served, activation=trial._replace(number=number))
+            self.activation_error = None
         del served
+        self.remove_shared()
         release_memory()
         return self.served
+
+    def remove_shared(self) -> None:
+        """Delete model files from the store that no server needs; the next activation tries again."""
+        if self._share_models:
+            with suppress(StoreError):
+                self._store.remove_models(self._keep_models + 1)
 
     def model_of(self, name: str | None) -> ServedModel | None:
         """The model in service, or the one of an arm; None if that cannot be served now."""
@@ -169,7 +220,7 @@ class Deployment:
             is_due = bool(latest) and (latest[0].number != failed or time.monotonic() >= retry)
             if latest and latest[0].number != current and is_due:
                 try:
-                    self._served = self._prepare(latest[0])
+                    self._served = self._prepare_next(latest[0])
                     release_memory()
                     self.activation_error = None
                 except StoreError:
@@ -183,6 +234,13 @@ class Deployment:
                 self._follow_others(others)
             self._looked = time.monotonic()
 
+    def _prepare_next(self, activation: Activation) -> ServedModel:
+        """The activated model; the one in service if the file and the cutoff are the same."""
+        served = self._served
+        if served is not None and served.activation[1:5] == activation[1:5]:
+            return replace(served, activation=activation)
+        return self._prepare(activation)
+
     def _follow_others(self, names: Sequence[str]) -> None:
         """Keep the models of the arms of an experiment, and none else, in memory and up to date."""
         kept = {name: self._observe(served) for name, served in self._others.items() if name in names}
@@ -190,7 +248,7 @@ class Deployment:
             if name in kept or time.monotonic() < self._failed_others.get(name, 0.0):
                 continue
             try:
-                checksum = file_checksum(self.path_of(name))
+                checksum = self._store.stored_models().get(name) or file_checksum(self.path_of(name))
                 kept[name] = self._prepare(self._latest_use(name, checksum, "in an experiment"))
             except StoreError:
                 raise
@@ -215,22 +273,17 @@ class Deployment:
             reason = reason.replace(f"{folder}/", "").replace(str(folder), "the folder")
         return f"model {name[:80]!r} could not be activated: {reason}"
 
+    @traced("load model")
     def _prepare(self, activation: Activation) -> ServedModel:
         """Load a model, add the events that its file does not contain, and compute a few lists."""
-        path = self.path_of(activation.model)
-        if file_checksum(path) != activation.checksum:
-            raise ModelFileError(f"the file of model {activation.model!r} has changed; activate it again.")
-        model = load_model(path)
-        if activation.cutoff is not None:
-            model.set_cutoff(cutoff_from_bytes(activation.cutoff), model.selection_)
+        model = load_activated(self._store, self._folder, activation)
         if model.cutoff_ is None and not model.has_boundary:
             raise ModelFileError(
                 f"model {activation.model!r} has no cutoff and no boundary; save it with one, "
                 "for example with `shortlist fit`."
             )
         served = ServedModel(
-            number=activation.number,
-            name=activation.model,
+            activation=activation,
             model=model,
             form=EventForm.of(model.history_),
             loaded=now(),
@@ -324,9 +377,9 @@ class RefitData(NamedTuple):
 def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     """The model in service, or the given one before any was activated, and the events since."""
     active = next(iter(store.activations(1)), None)
-    model = load_model(folder / f"{name if active is None else active.model}{SUFFIX}")
-    if active is not None and active.cutoff is not None:
-        model.set_cutoff(cutoff_from_bytes(active.cutoff), model.selection_)
+    model = (
+        load_model(folder / f"{name}{SUFFIX}") if active is None else load_activated(store, folder, active)
+    )
     form = EventForm.of(model.history_)
     batches, last = [], 0 if active is None else active.events_until
     while rows := store.events_after(last, EVENTS_AT_ONCE):
@@ -348,6 +401,46 @@ def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> 
     for path in old:
         path.unlink(missing_ok=True)
     return old
+
+
+def load_activated(store: EventStore, folder: Path, activation: Activation) -> Recommender:
+    """The model of an activation, with its cutoff; from the folder, or as another server has stored it."""
+    with _activated_file(store, folder, activation) as path:
+        model = load_model(path)
+    if activation.cutoff is not None:
+        model.set_cutoff(cutoff_from_bytes(activation.cutoff), model.selection_)
+    return model
+
+
+@contextmanager
+def _activated_file(store: EventStore, folder: Path, activation: Activation) -> Iterator[Path]:
+    """The file with the checksum of an activation; a copy from the store is deleted afterwards."""
+    path = folder / f"{activation.model}{SUFFIX}"
+    is_local = path.parent == folder and path.is_file()
+    if is_local and file_checksum(path) == activation.checksum:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="shortlist-model-") as room:
+        path = Path(room) / f"model{SUFFIX}"
+        if not store.read_model(activation.checksum, path):
+            problem = "has changed" if is_local else "is neither in the folder nor in the database"
+            raise ModelFileError(
+                f"the file of model {activation.model!r} {problem}; activate it again where the file is."
+            )
+        if file_checksum(path) != activation.checksum:
+            raise ModelFileError(
+                f"the stored file of model {activation.model!r} is damaged; activate it again."
+            )
+        yield path
+
+
+def read_parts(path: Path, checksum: str) -> Iterator[bytes]:
+    """A model file in parts; ModelFileError if it has been replaced before the last one."""
+    with path.open("rb") as file:
+        while part := file.read(PART_BYTES):
+            yield part
+    if file_checksum(path) != checksum:
+        raise ModelFileError("the file was replaced while it was read; activate it again.")
 
 
 def file_checksum(path: Path) -> str:

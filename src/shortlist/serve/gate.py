@@ -238,9 +238,14 @@ class Gate:
         self._plain = {(m, rule.path): rule for rule in self._rules for m in rule.route.methods or ()}
         self._log = log or write_log
         self._deadlines = Deadlines(config.timeout)
+        self._closing: list[tuple[bytes, bytes]] = []  # a header, while the process is about to end
         self._held = 0  # bytes of the bodies of all requests in progress
         self._hosts = {"localhost", "127.0.0.1", "::1", config.host} if is_loopback(config.host) else set()
         self._origins = {origin.strip() for origin in config.cors.split(",") if origin.strip()}
+
+    def close_connections(self) -> None:
+        """Close each connection after its next answer, so that its client opens one to another server."""
+        self._closing = [(b"connection", b"close")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -250,7 +255,8 @@ class Gate:
         started = time.perf_counter()
         headers = dict(scope["headers"])
         rule = self._find_rule(scope)
-        answer = AnswerSender(send, self._cors_headers(headers), has_body=scope["method"] != "POST")
+        extra = [*self._cors_headers(headers), *self._closing]
+        answer = AnswerSender(send, extra, has_body=scope["method"] != "POST")
         problem: BaseException | None = None
         try:
             if scope["method"] == "OPTIONS" and self._is_allowed_origin(headers):
@@ -266,6 +272,8 @@ class Gate:
         self._held -= answer.received
         seconds = time.perf_counter() - started
         route = answer.route or ("other" if rule is None else rule.path)  # the real path may hold ids
+        if (route, answer.status) == ("/ready", 503):
+            return  # no failure: a server that is about to end says so to its proxy
         self._observe(route, answer.status, seconds)
         if answer.status >= 500 or (seconds > 1 and answer.status != LATE_BODY):
             self._log(

@@ -86,7 +86,7 @@ def _check_activation(deployment: Deployment) -> Check:
         OK if problem is None else WARNING,
         deployment.served.name,
         "The latest activated model is served." if problem is None else f"{problem} It is tried again.",
-        "Put the file into the folder that all servers share, or activate another model.",
+        "Activate it again on a server that has the file, or activate another model.",
     )
 
 

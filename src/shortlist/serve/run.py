@@ -23,7 +23,7 @@ from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import limit_arenas
-from shortlist.serve.store import EventStore
+from shortlist.serve.store import EventStore, wait_for_store
 from shortlist.serve.tokens import read_tokens
 
 VARIABLE = "SHORTLIST_SERVED"  # hands the settings to worker processes; holds no token
@@ -42,11 +42,14 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
     """
     if hasattr(signal, "SIGHUP"):  # it ends no process; workers that have loaded their model reload
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    read_header(config.model_path)
+    store = EventStore(config.database)
+    if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
+        read_header(config.model_path)
     if config.token_file:
         read_tokens(Path(config.token_file))
-    store = EventStore(config.database)
-    store.create()
+    wait_for_store(store.create, threading.Event())
+    if not store.activations(1):
+        read_header(config.model_path)
     store.close()
     with tempfile.TemporaryDirectory(prefix="shortlist-metrics-") as folder:
         if config.workers > 1:

@@ -34,7 +34,8 @@ from shortlist.serve.health import ReferenceLists, compute_reference, describe_s
 from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job, join_answers
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
-from shortlist.serve.store import EventStore, StoreWriter
+from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
+from shortlist.serve.telemetry import add_attribute, traced
 from shortlist.serve.tokens import TokenFile
 
 T = TypeVar("T")
@@ -105,6 +106,7 @@ class RefitSchedule:
             except Exception as error:  # tomorrow is another day
                 write_log({"level": "error", "task": "refit", "problem": type(error).__name__})
 
+    @traced("refit")
     def _refit(self) -> None:
         """Run the command to its end; the address of the store is passed in the environment."""
         command = [sys.executable, "-m", "shortlist", "refit", self._config.model, "--json"]
@@ -119,6 +121,7 @@ class RefitSchedule:
         out, err = self._process.communicate()
         text = (out if self._process.returncode == 0 else err).decode(errors="replace")
         level = "info" if self._process.returncode == 0 else "error"
+        add_attribute("exit_code", self._process.returncode)
         write_log({"level": level, "task": "refit", "result": " ".join(text.split())[-500:]})
 
 
@@ -132,6 +135,7 @@ def next_time(setting: str, after: datetime) -> datetime:
 FLUSH_SECONDS = 2.0  # between two writes of the counters
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
 TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
+PATIENCE_SECONDS = 5.0  # how long events wait for a database that restarts
 LARGE_BODY = 64 << 10  # bytes; larger ones are read in a thread of their own, one after the other
 LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 
@@ -143,7 +147,12 @@ class Service:
         self.config = config
         self.tokens = TokenFile(Path(config.token_file)) if config.token_file else None
         self.store = EventStore(config.database)
-        self.deployment = Deployment(config.model_folder, self.store)
+        self.deployment = Deployment(
+            config.model_folder,
+            self.store,
+            share_models=config.shared_bytes,
+            keep_models=config.keep_models,
+        )
         self.feedback = Feedback(self.store)
         self.experiments = Experiments(self.store)
         self.retention = Retention(self.store, config.keep_lists_days)
@@ -156,6 +165,7 @@ class Service:
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
         self._stop = threading.Event()
+        self.is_open = self.is_draining = False
         self._reference = ReferenceLists(-1, [], {})
         self._reference_lock = threading.Lock()
         self._tradeoff: tuple[int, float, dict[str, Any]] = (-1, 0.0, {})
@@ -163,18 +173,30 @@ class Service:
 
     def open(self) -> None:
         """Create the tables, load the model and begin to follow the store."""
-        self.store.create()
-        self._follow_clock()
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
-        self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
-        self._follow_models()
-        self.writer = StoreWriter(self.store)
+        wait_for_store(self._load, self._stop)
+        self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, self.config.timeout / 2))
         self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
         self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("work"))
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
+        self.is_open = True
+
+    def _load(self) -> None:
+        """Load the model with all events."""
+        self.store.create()
+        self._follow_clock()
+        self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
+        self._follow_models()
+
+    def drain(self) -> float:
+        """Get ready to end: new requests should go elsewhere; seconds until connections may be closed."""
+        self.is_draining = True
+        if not self.is_open:
+            self._stop.set()
+        return self.config.drain if self.is_open else 0.0
 
     @property
     def is_alive(self) -> bool:
@@ -396,7 +418,7 @@ class Service:
         experiment = LiveExperiment(arms=arms, **values)
         for arm in arms:
             if arm.model is not None:
-                self.deployment.path_of(arm.model)
+                self.deployment.share(arm.model)
             self.cutoff(arm.options.get("cutoff", "auto"))
         if experiment.window_days >= self.config.keep_lists_days:
             raise RequestError(

@@ -1,21 +1,38 @@
-"""The event store: events, logged lists, activations and counters in SQLite or PostgreSQL."""
+"""The event store: events, logged lists, activations, model files and counters in SQLite or PostgreSQL."""
 
+import json
 import os
 import threading
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from shortlist.errors import ConfigError, ShortlistError
-from shortlist.serve.clock import now
+from shortlist.serve.clock import now, write_log
+from shortlist.serve.telemetry import child_span, traced
 
-BUSY_SECONDS = 10  # how long a SQLite writer waits for another process
+BUSY_SECONDS = 10  # how long a writer waits for another process
 EVENTS_LOCK = 0x51_0E_57  # advisory lock of PostgreSQL: events become visible in the order of `seq`
+# A server that was cut off loses its transaction, and with it the lock that the others wait for.
+SESSION = f"SET lock_timeout = '{BUSY_SECONDS}s'; SET idle_in_transaction_session_timeout = '30s'"
+CONNECTION = {  # a database that no longer answers is noticed within ten seconds
+    "connect_timeout": 3,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+START_SECONDS = 0.5  # between two tries while a server that starts waits for its database
+PART_BYTES = 4 << 20  # of a model file, in one row
+UNUSED_SECONDS = 3_600.0  # a model file that is not in use may be about to be
 DISK_FULL = ("disk is full", "No space left", "could not extend file", "disk full")
 
 metadata = sa.MetaData()
@@ -111,6 +128,20 @@ exposures = sa.Table(
     sa.Column("complete", sa.Float),  # when the outcome was stored
 )
 sa.Index("exposures_first", exposures.c.experiment, exposures.c.first)
+models = sa.Table(
+    "models",
+    metadata,
+    sa.Column("checksum", sa.Text, primary_key=True),  # in the header of the file
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("stored", sa.Float, nullable=False),
+)
+model_parts = sa.Table(
+    "model_parts",
+    metadata,
+    sa.Column("checksum", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("content", sa.LargeBinary, nullable=False),
+)
 forgotten = sa.Table(
     "forgotten",
     metadata,
@@ -124,6 +155,10 @@ forgotten = sa.Table(
 
 class StoreError(ShortlistError, RuntimeError):
     """The event store cannot be reached now; the request can be repeated."""
+
+
+class StoreAwayError(StoreError):
+    """The database does not answer, or another server holds a lock for too long; it is worth to wait."""
 
 
 class RowError(StoreError):
@@ -203,15 +238,17 @@ class EventStore:
             raise ConfigError(
                 f"db must be SQLite or PostgreSQL, got {self.url.get_backend_name()}; use one of them."
             )
-        options: dict[str, Any] = {"pool_pre_ping": True, "hide_parameters": True}
-        if self.is_sqlite:
-            options["connect_args"] = {"timeout": BUSY_SECONDS, "check_same_thread": False}
-        else:
-            options["connect_args"] = {"connect_timeout": 5}
-        self._engine = sa.create_engine(self.url, **options)
+        arguments: dict[str, Any] = {"timeout": BUSY_SECONDS, "check_same_thread": False}
+        if not self.is_sqlite:  # what the address says counts more
+            arguments = {name: value for name, value in CONNECTION.items() if name not in self.url.query}
+        self._engine = sa.create_engine(
+            self.url, pool_pre_ping=True, hide_parameters=True, connect_args=arguments
+        )
         if self.is_sqlite:
             sa.event.listen(self._engine, "connect", _prepare_sqlite)
             sa.event.listen(self._engine, "begin", _begin_immediately)
+        else:
+            sa.event.listen(self._engine, "connect", _prepare_postgres)
         self._insert = sqlite.insert if self.is_sqlite else postgresql.insert
         marks = ", ".join(["?" if self.is_sqlite else "%s"] * len(ListRow._fields))
         columns = ", ".join(ListRow._fields)
@@ -220,7 +257,10 @@ class EventStore:
         )
 
     def create(self) -> None:
-        """Create the tables that do not exist yet; ConfigError if the database cannot be used."""
+        """Create the tables that do not exist yet; ConfigError if the database cannot be used.
+
+        StoreAwayError if it does not answer: `wait_for_store` tries again.
+        """
         if self.is_sqlite and self.url.database not in (None, "", ":memory:"):
             with suppress(OSError):  # SQLite itself says what is wrong with the path
                 os.close(os.open(str(self.url.database), os.O_CREAT | os.O_WRONLY, 0o600))
@@ -234,8 +274,9 @@ class EventStore:
                 _add_columns(connection)
         except StoreFullError:
             raise
-        except StoreError:
-            raise ConfigError(
+        except StoreError as error:
+            kind = StoreAwayError if isinstance(error, StoreAwayError) else ConfigError
+            raise kind(
                 "the event store cannot be opened; check db: the path of a SQLite file must be writable, a "
                 "PostgreSQL server must run and accept the user and the password."
             ) from None
@@ -267,10 +308,15 @@ class EventStore:
     def _read(self) -> Iterator[sa.Connection]:
         """A connection without a transaction of its own, so that readers never wait for a writer."""
         options = {"isolation_level": "AUTOCOMMIT"}
-        with _plain_errors(), self._engine.connect().execution_options(**options) as connection:
+        with (
+            child_span("store read"),
+            _plain_errors(),
+            self._engine.connect().execution_options(**options) as connection,
+        ):
             yield connection
 
     # ------------------------------------------------------------------ events
+    @traced("store add_events", "batches")
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
         """Store several batches in one transaction; return how many events of each were new."""
         insert = (
@@ -317,6 +363,7 @@ class EventStore:
             return int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
 
     # ------------------------------------------------------------------ erasure
+    @traced("store forget_user")
     def forget_user(self, user_id: str) -> ForgottenUser:
         """Delete the events and the logged lists of a user, and note it for the models."""
         with self._begin() as connection:
@@ -342,6 +389,7 @@ class EventStore:
             ]
 
     # ------------------------------------------------------------------ lists
+    @traced("store add_lists", "lists")
     def add_lists(self, rows: Sequence[ListRow]) -> None:
         """Log lists; there are thousands a second, so the rows go to the driver as they are."""
         if rows:
@@ -412,6 +460,7 @@ class EventStore:
                 connection.execute(sa.update(lists).where(lists.c.list_id.in_(some)).values(used=True))
         return True
 
+    @traced("store remove_old")
     def remove_old(self, before: float, limit: int) -> int:
         """Delete up to `limit` lists, and all counters, from before a time; return the number of lists."""
         old = sa.select(lists.c.list_id).where(lists.c.made < before).order_by(lists.c.made).limit(limit)
@@ -538,6 +587,7 @@ class EventStore:
             ]
 
     # ------------------------------------------------------------------ activations and cutoffs
+    @traced("store add_activation")
     def add_activation(
         self,
         model: str,
@@ -572,6 +622,59 @@ class EventStore:
         )
         with self._read() as connection:
             return [Activation(*row) for row in connection.execute(query)]
+
+    @traced("store add_model")
+    def add_model(self, name: str, checksum: str, parts: Iterable[bytes]) -> None:
+        """Store a model file in one transaction; one that is there becomes the latest of its name."""
+        insert = self._insert(models).values({"checksum": checksum, "name": name, "stored": now()})
+        with self._begin() as connection:
+            if not self.is_sqlite:  # another server may be storing the same file
+                connection.exec_driver_sql("SET LOCAL lock_timeout = '120s'")
+            kept = sa.select(models.c.checksum).where(models.c.checksum == checksum)
+            is_new = connection.scalar(kept) is None
+            new = insert.on_conflict_do_update(
+                index_elements=["checksum"], set_={"name": name, "stored": insert.excluded.stored}
+            )
+            connection.execute(new)
+            if is_new:
+                add_part = self._insert(model_parts).on_conflict_do_nothing()
+                for number, content in enumerate(parts):
+                    connection.execute(add_part, {"checksum": checksum, "number": number, "content": content})
+
+    def stored_models(self) -> dict[str, str]:
+        """Name → checksum of the model file that was last stored under it, newest first."""
+        query = sa.select(models.c.name, models.c.checksum).order_by(models.c.stored.desc())
+        found: dict[str, str] = {}
+        with self._read() as connection:
+            for name, checksum in connection.execute(query):
+                found.setdefault(name, checksum)
+        return found
+
+    @traced("store read_model")
+    def read_model(self, checksum: str, path: Path) -> bool:
+        """Write a stored model file to a path; whether there is one."""
+        query = sa.select(model_parts.c.content).where(model_parts.c.checksum == checksum)
+        number = 0
+        with self._read() as connection, path.open("wb") as file:
+            while (part := connection.scalar(query.where(model_parts.c.number == number))) is not None:
+                file.write(part)
+                number += 1
+        return number > 0
+
+    def remove_models(self, keep: int) -> None:
+        """Delete stored model files but the latest activated ones and those of the running experiment."""
+        wanted = list(dict.fromkeys(activation.checksum for activation in self.activations(1_000)))[:keep]
+        running = self.experiment(None, running=True)
+        names = [] if running is None else [arm["model"] for arm in json.loads(running.definition)["arms"]]
+        old = sa.select(models.c.checksum).where(
+            models.c.checksum.not_in(wanted),
+            models.c.name.not_in([name for name in names if name is not None]),
+            models.c.stored < now() - UNUSED_SECONDS,
+        )
+        with self._begin() as connection:
+            gone = list(connection.scalars(old))
+            for table in (model_parts, models):
+                connection.execute(sa.delete(table).where(table.c.checksum.in_(gone)))
 
     def add_cutoff(self, cutoff_id: str, content: bytes) -> None:
         """Store a fitted cutoff under its id."""
@@ -640,6 +743,22 @@ class EventStore:
             return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0)
 
 
+def wait_for_store(action: Callable[[], None], stop: threading.Event) -> None:
+    """Do something at the start; as long as the database does not answer, try again until `stop` is set."""
+    logged = -60.0
+    while True:
+        try:
+            action()
+        except StoreAwayError as error:
+            if time.monotonic() - logged >= 60:
+                logged = time.monotonic()
+                write_log({"level": "warning", "task": "start", "problem": f"waiting: {error}"})
+            if stop.wait(START_SECONDS):
+                raise
+        else:
+            return
+
+
 def erase_user(database: str, user_id: str) -> ForgottenUser:
     """Delete the events and logged lists of a user; services on this store follow within a second.
 
@@ -681,6 +800,12 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
     cursor.close()
 
 
+def _prepare_postgres(connection: Any, _: Any) -> None:
+    """Wait for no lock, and keep none, longer than a request may take."""
+    connection.execute(SESSION)
+    connection.commit()
+
+
 def _begin_immediately(connection: sa.Connection) -> None:
     """Take the write lock first, so that a transaction waits for others instead of failing midway."""
     if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
@@ -707,22 +832,40 @@ def _store_error(error: sa.exc.DBAPIError) -> StoreError:
         return StoreFullError("the disk of the event store is full; free space and repeat the request.")
     if isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError)):
         return RowError(f"the event store refuses a value ({type(error.orig).__name__}); change it.")
-    return StoreError("the event store cannot be reached; repeat the request in a few seconds.")
+    is_away = isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError)) and (
+        type(error.orig).__module__.startswith("psycopg") and not any(word in text for word in REFUSED)
+    )
+    kind = StoreAwayError if is_away else StoreError
+    return kind("the event store cannot be reached; repeat the request in a few seconds.")
 
 
 MAX_LISTS = 100_000  # logged lists that wait for the store; more are counted and dropped
 LISTS_EVERY = 0.2  # seconds
 LISTS_AT_ONCE = 1_000
+MAX_WAITING = 64  # requests that wait for a database that is away; it answers further ones at once
+AGAIN_SECONDS = 0.1  # between two tries
 
 Rows = Sequence[Mapping[str, Any]]
 
 
-class StoreWriter:
-    """Groups what concurrent requests write; events are confirmed after the commit, lists are not."""
+class EventBatch(NamedTuple):
+    """The events of a request, who waits for them, and until when."""
 
-    def __init__(self, store: EventStore) -> None:
-        self._store = store
-        self._events: deque[tuple[Rows, Future[int]]] = deque()
+    rows: Rows
+    future: "Future[int]"
+    until: float
+
+
+class StoreWriter:
+    """Groups what concurrent requests write; events are confirmed after the commit, lists are not.
+
+    While the database does not answer, as when it restarts, events wait for it for `patience` seconds.
+    """
+
+    def __init__(self, store: EventStore, patience: float = 0.0) -> None:
+        self._store, self._patience = store, patience
+        self._is_away = False
+        self._events: deque[EventBatch] = deque()
         self._lists: deque[ListRow] = deque()
         self.lists_dropped = 0
         self._wake = threading.Condition()
@@ -736,7 +879,9 @@ class StoreWriter:
         with self._wake:
             if self._closed:
                 raise StoreError("the service is shutting down; repeat the request in a few seconds.")
-            self._events.append((rows, future))
+            if self._is_away and len(self._events) >= MAX_WAITING:
+                raise StoreError("the event store cannot be reached; repeat the request in a few seconds.")
+            self._events.append(EventBatch(rows, future, time.monotonic() + self._patience))
             self._wake.notify()
         return future
 
@@ -766,18 +911,25 @@ class StoreWriter:
                 closed = self._closed
                 waiting = [self._events.popleft() for _ in range(len(self._events))]
             self._write_events(waiting)
-            self._write_lists(everything=closed)
+            if self._is_away:
+                time.sleep(AGAIN_SECONDS)
+            else:
+                self._write_lists(everything=closed)
 
-    def _write_events(self, waiting: "list[tuple[Rows, Future[int]]]") -> None:
+    def _write_events(self, waiting: list[EventBatch]) -> None:
         """Store the events of several requests; if one cannot be stored, the others are."""
-        waiting = [entry for entry in waiting if entry[1].set_running_or_notify_cancel()]
+        waiting = [b for b in waiting if b.future.running() or b.future.set_running_or_notify_cancel()]
+        self._is_away = False
         if not waiting:
             return
         try:
-            counts = self._store.add_events([rows for rows, _ in waiting])
+            counts = self._store.add_events([batch.rows for batch in waiting])
+        except StoreAwayError as error:
+            self._wait_for_store(waiting, error)
+            return
         except Exception as error:  # whatever it is, the requests must be answered
             is_row = isinstance(error, RowError) or not isinstance(error, StoreError)
-            for rows, future in waiting:
+            for rows, future, _ in waiting:
                 try:
                     if not is_row or len(waiting) == 1:
                         raise error
@@ -785,8 +937,20 @@ class StoreWriter:
                 except Exception as cause:
                     future.set_exception(cause)
             return
-        for (_, future), count in zip(waiting, counts, strict=True):
-            future.set_result(count)
+        for batch, count in zip(waiting, counts, strict=True):
+            batch.future.set_result(count)
+
+    def _wait_for_store(self, waiting: list[EventBatch], error: StoreAwayError) -> None:
+        """Keep events that may still wait for the database; answer the others."""
+        with self._wake:
+            n_kept = 0 if self._closed else MAX_WAITING
+            at = time.monotonic()
+            late = [batch for batch in waiting if at >= batch.until]
+            kept = [batch for batch in waiting if at < batch.until]
+            self._events.extendleft(reversed(kept[:n_kept]))
+            self._is_away = bool(kept)
+        for batch in (*late, *kept[n_kept:]):
+            batch.future.set_exception(error)
 
     def _write_lists(self, *, everything: bool) -> None:
         """Write lists; those that cannot be written now are kept, those that never can are dropped."""
