@@ -9,7 +9,7 @@ import shortlist as sl
 from shortlist.data import ranges as user_ranges
 from tests.models.cases import bits, crowd, model
 from tests.models.factorization.test_training import Recorder
-from tests.models.test_model_folder import write_files
+from tests.models.test_folders_models import write_files
 from tests.scale.cluster import kill_before, needs_ray, run_killed
 
 TERMS = {"repeat_decay": 0.9, "trend_half_life": 2.0}

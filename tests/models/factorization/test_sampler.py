@@ -8,7 +8,7 @@ import shortlist as sl
 from shortlist.data.interactions import Interactions
 from shortlist.models.factorization import training
 from shortlist.models.factorization.schedule import Partition, UniformExamples
-from tests.kernels.test_strata import cells, schedule_of
+from tests.kernels.test_sgd_strata import cells, schedule_of
 
 N_ITEMS = 12
 USERS = [[[0, 1, 2], [3]], [[0, 5, 6, 7, 8], [1], [2, 9]], [[11], [0]], [[4, 3, 2, 10], [0, 1]], [[5]]]

@@ -26,10 +26,10 @@ from shortlist.models.factorization.objective import single_precision
 from shortlist.models.factorization.representation import NO_SALES, Trend, relabel_sales
 from shortlist.models.factorization.schedule import UniformExamples
 from tests import naive
-from tests.kernels.test_mf import WIDTH, F, assert_same, hyperparameters, parameters, wanted_state
-from tests.kernels.test_repeats import DECAY, USERS, new_counts
-from tests.kernels.test_strata import labeled_rows, schedule_of
-from tests.kernels.test_trend import DAY, basket_times, busy, dated, sold_on
+from tests.kernels.test_sgd_mf import WIDTH, F, assert_same, hyperparameters, parameters, wanted_state
+from tests.kernels.test_sgd_repeats import DECAY, USERS, new_counts
+from tests.kernels.test_sgd_strata import labeled_rows, schedule_of
+from tests.kernels.test_sgd_trend import DAY, basket_times, busy, dated, sold_on
 
 POOLS = list(product((False, True), (False, True)))
 KINDS = [

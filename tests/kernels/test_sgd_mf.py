@@ -20,7 +20,7 @@ from shortlist.kernels.sgd import (
 from shortlist.kernels.simd import factor_width
 from shortlist.models.factorization.schedule import UniformExamples
 from tests import naive
-from tests.kernels.test_strata import labeled_rows, schedule_of
+from tests.kernels.test_sgd_strata import labeled_rows, schedule_of
 
 F = np.float32
 WIDTH = factor_width(8)
