@@ -1,6 +1,6 @@
 """Fuzzed requests to every route of a service with every model: how many, and the statuses of their answers.
 
-python benchmarks/fuzzed_requests.py                 # SHORTLIST_FUZZ=7, above 100,000 requests
+python benchmarks/fuzzed_requests.py                 # SHORTLIST_FUZZ=2, above 100,000 requests
 python benchmarks/fuzzed_requests.py --times 1 --no-save
 
 Runs tests/serve/test_schema.py, which sends random requests about known users and items, and requests made
@@ -15,26 +15,15 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from machine import describe, save_results
 
 ROOT = Path(__file__).parents[1]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=7)
-    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
-    options = parser.parse_args()
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "tests/serve/test_schema.py"],
-        cwd=ROOT,
-        env={**os.environ, "SHORTLIST_FUZZ": str(options.times)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    lines = [line[line.index('{"model"') :] for line in done.stdout.splitlines() if '{"model"' in line]
-    answers = {(one := json.loads(line))["model"]: one["answers"] for line in lines}
+def summarize(answers: dict[str, dict[str, int]]) -> dict[str, Any]:
+    """Requests by model, route and status."""
     statuses: Counter[str] = Counter()
     routes: Counter[str] = Counter()
     for counts in answers.values():
@@ -42,18 +31,35 @@ def main() -> None:
             route, _, status = name.rpartition(" ")
             statuses[status] += count
             routes[route] += count
-    results = {
+    return {
         "requests": statuses.total(),
         "models": {model: sum(counts.values()) for model, counts in answers.items()},
         "routes": dict(routes),
         "statuses": dict(sorted(statuses.items())),
-        "tests": done.stdout.strip().splitlines()[-1].strip("= "),
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args()
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "tests/serve/test_schema.py"]
+    environment = {**os.environ, "SHORTLIST_FUZZ": str(options.times)}
+    answers: dict[str, dict[str, int]] = {}
+    last = ""
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as tests:
+        for line in tests.stdout or ():
+            last = line.strip("= \n") or last
+            if '{"model"' in line:
+                counts = json.loads(line[line.index('{"model"') :])
+                answers[counts["model"]] = counts["answers"]
+                print(counts["model"], sum(counts["answers"].values()), flush=True)
+    results = summarize(answers) | {"tests": last}
     print(json.dumps(results, indent=1))
     if options.save:
         save_results("fuzzed_requests", {"machine": describe(), "results": results})
-    if done.returncode:
-        raise SystemExit(done.stdout[-4000:])
+    raise SystemExit(tests.returncode)
 
 
 if __name__ == "__main__":
