@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,10 @@ def summarize(answers: dict[str, dict[str, int]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--times", type=int, default=2)
-    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
-    options = parser.parse_args()
+def run_tests(times: int, models: list[str], answers: dict[str, dict[str, int]]) -> str:
+    """Test some models, add their counts of answers, and return the last line of the tests."""
     command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", "tests/serve/test_schema.py"]
-    environment = {**os.environ, "SHORTLIST_FUZZ": str(options.times)}
-    answers: dict[str, dict[str, int]] = {}
+    environment = {**os.environ, "SHORTLIST_FUZZ": str(times), "SHORTLIST_FUZZ_MODELS": " ".join(models)}
     last = ""
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as tests:
         for line in tests.stdout or ():
@@ -55,11 +52,28 @@ def main() -> None:
                 counts = json.loads(line[line.index('{"model"') :])
                 answers[counts["model"]] = counts["answers"]
                 print(counts["model"], sum(counts["answers"].values()), flush=True)
-    results = summarize(answers) | {"tests": last}
+    return last
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--save", action=argparse.BooleanOptionalAction, default=True)
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    from tests.models.cases import ALL_MODELS
+
+    answers: dict[str, dict[str, int]] = {}
+    with ThreadPoolExecutor(options.jobs) as pool:
+        shares = [ALL_MODELS[first :: options.jobs] for first in range(options.jobs)]
+        tests = list(pool.map(lambda models: run_tests(options.times, models, answers), shares))
+    results = summarize(answers) | {"tests": tests}
     print(json.dumps(results, indent=1))
     if options.save:
         save_results("fuzzed_requests", {"machine": describe(), "results": results})
-    raise SystemExit(tests.returncode)
+    if any("failed" in line or "passed" not in line for line in tests):
+        raise SystemExit("some tests failed")
 
 
 if __name__ == "__main__":

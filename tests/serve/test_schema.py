@@ -51,7 +51,10 @@ ROUTES = (
 )
 
 
-@pytest.fixture(scope="module", params=ALL_MODELS if FUZZ > 1 else ["PersonalFrequency"])
+MODELS = os.environ.get("SHORTLIST_FUZZ_MODELS", " ".join(ALL_MODELS)).split()
+
+
+@pytest.fixture(scope="module", params=MODELS if FUZZ > 1 else ["PersonalFrequency"])
 def live(request, tmp_path_factory, model_file):
     """A service with one token for everything."""
     from shortlist.serve.tokens import create_token
