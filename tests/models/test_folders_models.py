@@ -11,6 +11,7 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.core.engine import ThreadEngine
+from shortlist.core.files import claim_folder
 from shortlist.core.shards import shard_paths
 from shortlist.data import ranges as user_ranges
 from shortlist.data.columns import ColumnNames, ReadOptions
@@ -20,6 +21,7 @@ from shortlist.errors import ConfigError, DataError, ModelFileError
 from shortlist.models.factorization import model as dynamic_k
 from shortlist.models.factorization.model import collect_statistics, fit_sizes
 from shortlist.models.factorization.representation import Trend
+from shortlist.models.folders import ROWS
 from tests.models.cases import bits, crowd, model
 
 ANY = ColumnNames(None, None, None, None, None, None)
@@ -319,3 +321,17 @@ def test_options_that_do_not_fit_are_refused(tmp_path):
     assert sl.load_model(found).valid_scores_ == expected.valid_scores_
     again = sl.fit_to_folder(one, files, folder, valid="last_basket", checkpoint=tmp_path / "run")
     assert bits(sl.load_model(again)) == bits(expected)
+
+
+def test_two_processes_do_not_fill_one_folder(tmp_path):
+    pytest.importorskip("ray")
+    write_files(tmp_path / "events", table(timestamp=1))
+    rows = tmp_path / "model" / ROWS
+    rows.mkdir(parents=True)
+    (rows / "item.npy").write_text("of the first process")
+    engine = sl.RayEngine("127.0.0.1:1")  # nobody listens there: the folder is checked before
+    with claim_folder(tmp_path / "model"), pytest.raises(DataError, match="by two processes"):
+        sl.fit_to_folder(sl.BPRMF(), tmp_path / "events", tmp_path / "model", engine=engine)
+    assert (rows / "item.npy").read_text() == "of the first process"
+    with claim_folder(tmp_path / "model"):  # the claim ends with the process or the block
+        pass

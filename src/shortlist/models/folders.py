@@ -14,7 +14,7 @@ import polars as pl
 
 from shortlist.core.checks import check_whole_value
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
-from shortlist.core.files import atomic_write
+from shortlist.core.files import atomic_write, claim_folder
 from shortlist.core.params import MAX_WHOLE, check_whole, short_repr
 from shortlist.core.serialization import INTEGERS, pack, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
@@ -423,7 +423,8 @@ def fit_to_folder(
     if cutoff is not None:
         check_cutoff(cutoff, "a fitted cutoff or None")
     saved = None if checkpoint is None else Path(checkpoint).absolute()
-    _check_target(target, saved)
+    if isinstance(place, ThreadEngine) or target.is_file():
+        _check_target(target, saved)
     if isinstance(place, ThreadEngine):
         data = read_interactions(
             source,
@@ -445,20 +446,22 @@ def fit_to_folder(
         return target
     factors, paths = _check_model(model, items), _find_parquet(source)
     target.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(target / ROWS, ignore_errors=True)
-    try:
-        ranges = divide_files(
-            paths,
-            options,
-            target / ROWS,
-            place,
-            str(source),
-            holds_out=valid is not None,
-            progress=reading,
-        )
-        train_files(factors, ranges, target, place, cutoff=cutoff, progress=progress, checkpoint=saved)
-    finally:
+    with claim_folder(target):
+        _check_target(target, saved)
         shutil.rmtree(target / ROWS, ignore_errors=True)
+        try:
+            ranges = divide_files(
+                paths,
+                options,
+                target / ROWS,
+                place,
+                str(source),
+                holds_out=valid is not None,
+                progress=reading,
+            )
+            train_files(factors, ranges, target, place, cutoff=cutoff, progress=progress, checkpoint=saved)
+        finally:
+            shutil.rmtree(target / ROWS, ignore_errors=True)
     return target
 
 
