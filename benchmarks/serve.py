@@ -2,10 +2,12 @@
 
 python benchmarks/serve.py            # about ten minutes, writes benchmarks/results/serve.json
 python benchmarks/serve.py --quick    # about a minute, writes nothing
+python benchmarks/serve.py --before ../earlier    # an earlier checkout of the project in the same run
 
 Lists have at most ten items, as those of the echo and of implicit; one more run leaves them as long as the
-model wants. The load generator runs on this machine and shares its cores with the server. Every run is
-bounded in time, and only the loopback address is used.
+model wants. The load generator runs on this machine and shares its cores with the server, so the processor
+time of the server per request is recorded beside the time that a client waits: it does not depend on what
+else the machine does. Every run is bounded in time, and only the loopback address is used.
 """
 
 import argparse
@@ -30,7 +32,9 @@ SECONDS = 8.0
 WARM_UP = 1.5
 MAX_ITEMS = 10  # places on the page: the echo writes and implicit returns as many items
 WHOLE = "DKBPRMF, whole lists"  # no limit: everything above the boundary
-SERVERS = ("echo", "implicit", "DKBPRMF", WHOLE, "HRM", "TwoStage")
+MODELS = ("DKBPRMF", WHOLE, "HRM", "TwoStage")
+SERVERS = ("echo", "implicit", *MODELS)
+BEFORE = ", before"  # a server with the code of an earlier checkout
 
 
 # ------------------------------------------------------------------ servers, each in a process of its own
@@ -157,10 +161,16 @@ def request_bytes(user: str, max_items: int | None) -> bytes:
     return head.encode() + body
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has used so far, all threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def measure(
-    port: int, users: list[str], n_connections: int, seconds: float, max_items: int | None = MAX_ITEMS
+    pid: int, port: int, users: list[str], n_connections: int, seconds: float, max_items: int | None
 ) -> dict[str, float]:
-    """Requests per second and latency after a short warm-up."""
+    """Requests per second, latency after a short warm-up, and processor time of the server."""
     rng = np.random.default_rng(n_connections)
     bodies = [
         [request_bytes(users[at], max_items) for at in rng.integers(0, len(users), 500)]
@@ -173,12 +183,15 @@ def measure(
     async def run() -> int:
         return sum(await asyncio.gather(*(connection(port, one, end, times) for one in bodies)))
 
+    before = processor_seconds(pid)
     failures = uvloop.run(run())
+    used = processor_seconds(pid) - before
     counted = np.array([took for began, took in times if began >= start + WARM_UP])
     return {
         "requests_per_second": counted.size / seconds,
         "p50_ms": float(np.quantile(counted, 0.5) * 1000),
         "p99_ms": float(np.quantile(counted, 0.99) * 1000),
+        "cpu_ms": used / max(len(times), 1) * 1000,
         "failures": failures,
     }
 
@@ -190,11 +203,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_server(name: str, folder: Path, users: list[str], seconds: float) -> dict[str, Any]:
+def run_server(
+    name: str, folder: Path, users: list[str], seconds: float, before: Path | None = None
+) -> dict[str, Any]:
     """Start one server, measure it with each number of connections, and stop it."""
-    port = free_port()
+    port, environment = free_port(), {**os.environ, "OMP_NUM_THREADS": "1"}
+    if name.endswith(BEFORE):
+        name = name.removesuffix(BEFORE)
+        environment["PYTHONPATH"] = str(before / "src")
     command = [sys.executable, __file__, "--server", name, "--port", str(port), "--folder", str(folder)]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(command, env=environment)
     try:
         for _ in range(600):
             try:
@@ -205,7 +223,7 @@ def run_server(name: str, folder: Path, users: list[str], seconds: float) -> dic
         else:
             raise SystemExit(f"{name} did not start")
         max_items = None if name == WHOLE else MAX_ITEMS
-        return {str(n): measure(port, users, n, seconds, max_items) for n in CONNECTIONS}
+        return {str(n): measure(process.pid, port, users, n, seconds, max_items) for n in CONNECTIONS}
     finally:
         process.terminate()
         process.wait(timeout=30)
@@ -215,6 +233,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--before", type=Path, help="an earlier checkout of the project")
     parser.add_argument("--server", choices=SERVERS)
     parser.add_argument("--port", type=int)
     parser.add_argument("--folder", type=Path)
@@ -227,14 +247,15 @@ def main() -> None:
             serve_model(options.server, options.port, options.folder)
         return
     dataset = "sample" if options.quick else "ta-feng"
-    seconds = 2.0 if options.quick else SECONDS
-    found: dict[str, list[Any]] = {name: [] for name in SERVERS}
+    seconds = 2.0 if options.quick else options.seconds
+    servers = (*SERVERS, *(name + BEFORE for name in MODELS if options.before))
+    found: dict[str, list[Any]] = {name: [] for name in servers}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         users = prepare(folder, dataset)
         for _ in range(1 if options.quick else options.rounds):  # rounds interleave the servers
-            for server in SERVERS:
-                found[server].append(run_server(server, folder, users, seconds))
+            for server in servers:
+                found[server].append(run_server(server, folder, users, seconds, options.before))
                 print(server, {n: round(one["requests_per_second"]) for n, one in found[server][-1].items()})
     results = {
         server: {
@@ -250,13 +271,14 @@ def main() -> None:
 
 def print_table(results: dict[str, Any]) -> None:
     """Requests per second, latency, and the share of the echo."""
-    print(f"{'server':<22} {'connections':>11} {'per second':>10} {'p50 ms':>8} {'p99 ms':>8} {'of echo':>8}")
+    heads = ("connections", "per second", "p50 ms", "p99 ms", "of echo", "cpu ms")
+    print(f"{'server':<30}", *(f"{head:>11}" for head in heads))
     for server, by_n in results.items():
         for n, one in by_n.items():
             share = one["requests_per_second"] / results["echo"][n]["requests_per_second"]
             print(
-                f"{server:<22} {n:>11} {one['requests_per_second']:>10,.0f} {one['p50_ms']:>8.1f} "
-                f"{one['p99_ms']:>8.1f} {share:>8.0%}"
+                f"{server:<30} {n:>11} {one['requests_per_second']:>11,.0f} {one['p50_ms']:>11.2f} "
+                f"{one['p99_ms']:>11.1f} {share:>11.0%} {one['cpu_ms']:>11.3f}"
             )
 
 

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from shortlist.cutoff.calibration import (
     HISTORY_FEATURES,
     RANK_FEATURES,
+    basket_sizes,
     candidate_features,
-    mean_basket,
-    recent_basket,
 )
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
@@ -51,15 +50,13 @@ def test_history_features():
 
 def test_basket_sizes():
     users = HISTORY.users.lookup(["ann", "bob", "cat"])
-    np.testing.assert_allclose(mean_basket(HISTORY, users), [4 / 3, 1, 5 / 4])
-    np.testing.assert_allclose(recent_basket(HISTORY, users, 0), [1, 1, 5 / 4])
-    np.testing.assert_allclose(recent_basket(HISTORY, users, 2), [2, 1, 5 / 4])
+    expected = [[4 / 3, 1, 1, 3], [1, 1, 1, 1], [5 / 4, 5 / 4, 5 / 4, 0]]
+    np.testing.assert_allclose(basket_sizes(HISTORY, users), expected)
 
 
 def test_basket_sizes_without_any_basket_are_1():
     nothing = HISTORY.where(np.zeros(HISTORY.n_rows, np.bool_))
-    assert mean_basket(nothing, np.array([0, 1, -1], np.int32)).tolist() == [1, 1, 1]
-    assert recent_basket(nothing, np.array([0, -1], np.int32), 0).tolist() == [1, 1]
+    assert basket_sizes(nothing, np.array([0, 1, -1], np.int32)).tolist() == [[1, 1, 1, 0]] * 3
 
 
 rows = st.lists(st.integers(-1, 6), max_size=6)

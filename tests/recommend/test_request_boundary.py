@@ -29,7 +29,7 @@ def boundaries(values, shift, sizes, dispersion, excluded=None):
         floors = np.full(users.size, -np.inf, np.float32)
         return retriever.search(part, floors, excluded.take(users), None, limit)
 
-    return f1_boundaries(scores, n_items, search), calls
+    return f1_boundaries(scores, n_items, search)[0], calls
 
 
 def expected_f1(p, size, dispersion):

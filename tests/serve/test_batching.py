@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from shortlist.serve.lists import QUICK_SECONDS, BatchRunner
+from shortlist.serve.lists import MAX_BATCH, QUICK_SECONDS, BatchRunner
+from shortlist.serve.schemas import RequestError
 
 
 def run(scenario):
@@ -98,3 +99,48 @@ def test_a_request_after_a_large_batch_is_answered_although_nobody_follows():
         return time.perf_counter() - started
 
     assert run(scenario()) < 1
+
+
+def test_clients_take_turns_if_more_is_waiting_than_one_batch_takes():
+    batches = []
+
+    async def scenario():
+        runner = BatchRunner(lambda jobs: batches.append(list(jobs)) or jobs)
+        many = [runner.submit(job, "many") for job in range(2 * MAX_BATCH)]
+        one = runner.submit("one", "other")
+        await asyncio.gather(*many, one)
+        runner.close()
+
+    run(scenario())
+    assert batches[0] == [0, "one", *range(1, MAX_BATCH - 1)]
+    assert [job for batch in batches[1:] for job in batch] == list(range(MAX_BATCH - 1, 2 * MAX_BATCH))
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_a_request_that_would_wait_too_long_is_refused_at_once(small):
+    async def scenario():
+        blocked = threading.Event()
+
+        def compute(jobs):
+            time.sleep(0.02 * len(jobs))
+            if "slow" in jobs:
+                blocked.wait(10)
+            return jobs
+
+        runner = BatchRunner(compute, None if small else lambda job: 1, max_seconds=0.1)
+        for job in range(12):  # until it is known how long a job takes
+            await runner.submit(job)
+        waiting = [runner.submit("slow")]
+        await asyncio.sleep(0.1)
+        with pytest.raises(RequestError) as caught:
+            while len(waiting) < 100:
+                waiting.append(runner.submit("next"))
+        blocked.set()
+        await asyncio.gather(*waiting)
+        assert await runner.submit("later") == "later"
+        runner.close()
+        return caught.value, len(waiting)
+
+    error, n_accepted = run(scenario())
+    assert (error.status, error.error) == (503, "overloaded")
+    assert 2 <= n_accepted < 30

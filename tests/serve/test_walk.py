@@ -7,6 +7,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 import shortlist as sl
 from shortlist.models.base import Recommender
 from shortlist.serve.app import create_app
@@ -14,7 +16,7 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
-MAX_FILES = 22
+MAX_FILES = {"N": 22, "saved cutoff": 26}
 
 
 def test_http_offers_every_option_of_recommend():
@@ -91,8 +93,9 @@ def count_files(service, body):
     return seen
 
 
-def test_a_request_passes_few_files(folder):
+@pytest.mark.parametrize(("ended_by", "options"), [("N", {"N": 5}), ("saved cutoff", {})])
+def test_a_request_passes_few_files(folder, ended_by, options):
     service = Service(ServeConfig(model=str(folder / "shop.shortlist"), poll=60))
-    files = count_files(service, {"users": ["u1"], "N": 5})
-    assert len(files) <= MAX_FILES, sorted(files)
+    files = count_files(service, {"users": ["u1"], **options})
+    assert len(files) <= MAX_FILES[ended_by], sorted(files)
     assert len([name for name in files if name.startswith("serve")]) <= 8, sorted(files)

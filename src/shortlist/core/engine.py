@@ -120,6 +120,8 @@ def thread_count(n_threads: int) -> int:
 
 def map_slices(task: Callable[[slice], T], n: int, size: int, n_threads: int) -> list[T]:
     """Call `task` on slices of `size` that cover 0 … n - 1; results are in order."""
+    if 0 < n <= size:
+        return [task(slice(0, n))]
     slices = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     workers = min(thread_count(n_threads), len(slices))
     if workers <= 1:

@@ -77,7 +77,8 @@ def top_candidates(
     >>> lists[0].items
     [1, 2]
     """
-    check_whole(1, n_candidates=n_candidates)
+    if type(n_candidates) is not int or n_candidates < 1:  # a cutoff has checked its own
+        check_whole(1, n_candidates=n_candidates)
     if not (ids is None or isinstance(ids, (Interactions, tuple))):
         raise DataError(
             f"history must be Interactions, got a {type(ids).__name__}; use Interactions.from_frame."
@@ -116,6 +117,12 @@ def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
     if (order[1:] < order[:-1]).any():
         lists = lists.reorder(order)
     return lists.head(n_candidates) if (np.diff(lists.indptr) > n_candidates).any() else lists
+
+
+def probabilities_of(lists: RankedLists) -> Doubles:
+    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
+    assert lists.probabilities is not None
+    return lists.probabilities
 
 
 def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:

@@ -9,7 +9,7 @@ from shortlist.core.checks import check_array, check_bool, check_float_value, ch
 from shortlist.core.glm import POISSON, glm_fit, linear_predictor
 from shortlist.core.params import Estimator, check_number
 from shortlist.cutoff.base import Labels
-from shortlist.cutoff.calibration import mean_basket, recent_basket
+from shortlist.cutoff.calibration import basket_sizes
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
@@ -66,7 +66,7 @@ class BasketSize(Estimator):
 
     def predict(self, lists: RankedLists, history: Interactions | None) -> Doubles:
         """(n_lists,) expected counts."""
-        if self.need("uses_history_") and history is None:
+        if self.uses_history_ and history is None:
             raise DataError("the cutoff was fitted with a history and needs one to predict; pass history=.")
         if self.uses_expected_sizes_ and lists.expected_sizes is None:
             raise DataError(
@@ -95,12 +95,7 @@ def _columns(lists: RankedLists, history: Interactions | None, sizes: Doubles | 
 
 def history_columns(history: Interactions, user: Ints) -> Doubles:
     """(n, N_HISTORY_COLUMNS) the sizes of the user's earlier baskets, and their number."""
-    n_baskets = np.append(np.diff(history.user_baskets), 0)
-    return np.column_stack(
-        [
-            np.log(mean_basket(history, user)),
-            np.log(recent_basket(history, user, 0)),
-            np.log(recent_basket(history, user, 1)),
-            np.log1p(n_baskets[user]),
-        ]
-    )
+    sizes = basket_sizes(history, user)
+    np.log(sizes[:, :3], out=sizes[:, :3])
+    np.log1p(sizes[:, 3], out=sizes[:, 3])
+    return sizes

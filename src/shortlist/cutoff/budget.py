@@ -6,9 +6,9 @@ from typing import Self
 import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value, check_names
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, probabilities_of
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.threshold import count_above, probabilities_of, running_minimum
+from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.types import Doubles

@@ -35,7 +35,8 @@ from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.lists import fill_history_features, fill_rank_features
+from shortlist.kernels.lists import fill_basket_sizes, fill_history_features, fill_rank_features
+from shortlist.kernels.rows import read_only
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 RANK_FEATURES = ("score", "gap_to_top", "log_rank", "reciprocal_rank")
@@ -70,25 +71,23 @@ def candidate_features(lists: RankedLists, scores: Doubles, history: Interaction
             history.baskets,
             history.item,
             np.log((counts + 1.0) / (counts.sum() + history.n_items + 1.0)),
-            np.log(np.column_stack([1 + n_interactions, mean_basket(history, user)])),
+            np.log(np.column_stack([1 + n_interactions, basket_sizes(history, user)[:, 0]])),
             columns,
         )
     return columns
 
 
-def mean_basket(history: Interactions, user: Ints) -> Doubles:
-    """(n,) mean basket size of each user; the mean over all baskets for users without history."""
-    n_baskets = _per_user(np.diff(history.user_baskets), user)
-    rows = _per_user(np.diff(history.indptr), user)
-    return np.where(n_baskets > 0, rows / np.maximum(n_baskets, 1), history.mean_basket_size)
+def basket_sizes(history: Interactions, user: Ints) -> Doubles:
+    """(n, 4) mean size of each user's baskets, sizes of the last and the one before, number of baskets.
 
-
-def recent_basket(history: Interactions, user: Ints, back: int) -> Doubles:
-    """(n,) size of the last basket (back=0), the one before (back=1), …; the user's mean if there is none."""
-    sizes = np.append(np.diff(history.baskets), 0)
-    ends = history.user_baskets[np.maximum(user, 0) + 1] if history.n_users else np.zeros(user.size, np.int64)
-    enough = _per_user(np.diff(history.user_baskets), user) > back
-    return np.where(enough, sizes[np.where(enough, ends - 1 - back, -1)], mean_basket(history, user))
+    A basket that the user does not have counts as the user's mean; the mean of a user without baskets is
+    that over all baskets.
+    """
+    sizes = np.empty((user.size, 4))
+    known = user if history.n_users else np.full(user.size, UNKNOWN, np.int32)
+    baskets = read_only(history.user_baskets), read_only(history.baskets)
+    fill_basket_sizes(read_only(known), *baskets, float(history.mean_basket_size), sizes)
+    return sizes
 
 
 def _per_user(counts: Longs, user: Ints) -> Doubles:

@@ -8,7 +8,15 @@ import numpy as np
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice, check_flag
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import (
+    FITTED_IDS,
+    CutLists,
+    Cutoff,
+    Labels,
+    check_interval,
+    needs_all_outcomes,
+    probabilities_of,
+)
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.threshold import (
@@ -16,7 +24,6 @@ from shortlist.cutoff.threshold import (
     choose_by_standard_error,
     count_above,
     coverage_threshold,
-    probabilities_of,
     running_minimum,
     user_utilities,
 )
@@ -225,9 +232,9 @@ class ExpectedUtility(CalibratedCutoff):
         self, lists: RankedLists, p: Doubles, history: Interactions | None, size: str
     ) -> tuple[Doubles, Ints]:
         """((n_candidates,) expected utility of each prefix, (n_lists,) lengths of the best ones)."""
-        ideal = ideal_dcg(int(np.diff(lists.indptr).max(initial=0)))
+        longest, ndcg = int(np.diff(lists.indptr).max(initial=0)), self.target == "ndcg"
+        ideal = ideal_dcg(longest) if ndcg else np.zeros(longest + 1)
         curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
-        ndcg = self.target == "ndcg"
         if size == "history":
             mean, dispersion = self.next_size_.predict(lists, history), self.next_size_.dispersion_
             compute_independent_utilities(lists.indptr, p, mean, dispersion, ndcg, ideal, curve, lengths)

@@ -15,9 +15,9 @@ from scipy.special import bdtr
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
 from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_choice, check_whole, short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists
+from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists, probabilities_of
 from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.threshold import ON, count_above, probabilities_of, running_minimum
+from shortlist.cutoff.threshold import ON, count_above, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError

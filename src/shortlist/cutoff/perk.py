@@ -9,9 +9,17 @@ from shortlist.core.checks import check_array, check_float_value, check_ids, che
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import (
+    FITTED_IDS,
+    CutLists,
+    Cutoff,
+    Labels,
+    check_interval,
+    needs_all_outcomes,
+    probabilities_of,
+)
 from shortlist.cutoff.calibration import bounded_scores, score_range
-from shortlist.cutoff.threshold import TARGETS, probabilities_of
+from shortlist.cutoff.threshold import TARGETS
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists

@@ -15,7 +15,15 @@ from shortlist.core.metrics import (
     sums_at_n,
 )
 from shortlist.core.params import MAX_WHOLE, check_choice, check_whole
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import (
+    FITTED_IDS,
+    CutLists,
+    Cutoff,
+    Labels,
+    check_interval,
+    needs_all_outcomes,
+    probabilities_of,
+)
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -43,12 +51,6 @@ def best_length(labels: Labels, target: str, money: Money | None = None) -> int:
     numbers = np.flatnonzero(labels.labeled)
     sums = sums_at_n(labels.lists.indptr, *truth, longest, numbers=numbers, metrics=(target,), money=money)
     return first_maximum(sums[:, 0]) + 1 if sums.max() >= 0 else 0
-
-
-def probabilities_of(lists: RankedLists) -> Doubles:
-    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
-    assert lists.probabilities is not None
-    return lists.probabilities
 
 
 def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:

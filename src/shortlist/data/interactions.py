@@ -285,6 +285,17 @@ def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | 
 
 def rows_of_users(data: "Interactions", users: Ints) -> dict[str, Any]:
     """The arrays of the rows of these users, in their order; -1: a user without rows."""
+    if users.size == 1 and users[0] >= 0:  # most requests name one user, whose rows are slices
+        user = int(users[0])
+        (first, end), (basket, last) = data.indptr[user : user + 2], data.user_baskets[user : user + 2]
+        return {
+            "indptr": np.array([0, end - first]),
+            "item": data.item[first:end],
+            "baskets": data.baskets[basket : last + 1] - first,
+            "user_baskets": np.array([0, last - basket]),
+            "time": None if data.time is None else data.time[first:end],
+            "weight": None if data.weight is None else data.weight[first:end],
+        }
     indptr, rows = take_rows(data.indptr, users)
     user_baskets, baskets = take_rows(data.user_baskets, users)
     return {

@@ -213,16 +213,16 @@ class RankedLists:
         return vars(self) | {"origin": None}  # a copy for another process must not carry all interactions
 
     def __post_init__(self) -> None:
-        shown = int(self.indptr[-1]) if self.indptr.size else -1
-        sizes = dict.fromkeys(PER_ITEM, shown) | dict.fromkeys(PER_LIST, len(self.users))
-        sizes |= {"indptr": len(self.users) + 1, "item_names": len(self.item_ids)}
-        for name, expected in sizes.items():
-            values = getattr(self, name)
-            got = expected if values is None else len(values)
-            if got != expected:
-                raise DataError(
-                    f"{name} must have {expected} values, got {got}; pass arrays of matching sizes."
-                )
+        shown, n_lists = int(self.indptr[-1]) if self.indptr.size else -1, len(self.users)
+        groups = ((PER_ITEM, shown), (PER_LIST, n_lists), (("indptr",), n_lists + 1))
+        for names, expected in (*groups, (("item_names",), len(self.item_ids))):
+            for name in names:
+                values = getattr(self, name)
+                got = expected if values is None else len(values)
+                if got != expected:
+                    raise DataError(
+                        f"{name} must have {expected} values, got {got}; pass arrays of matching sizes."
+                    )
 
     def __len__(self) -> int:
         return len(self.users)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.jit import exact, inlined, kernel
 from shortlist.kernels.rng import next_below
 from shortlist.kernels.simd import factor_width, prefetch_row
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
@@ -454,6 +454,57 @@ def compute_independent_utilities(
             gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
             curve[indptr[u] + i] = gain * factor[2 * i + 3 if ndcg else i + 2]
         lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
+
+
+@exact
+def _sum_in_order(values: Doubles, first: int, last: int) -> float:
+    """Return the sum of values[first] … values[last - 1], from the first to the last."""
+    total = 0.0
+    for k in range(first, last):
+        total += values[k]
+    return total
+
+
+@kernel
+def fill_f1_levels(
+    indptr: Longs,  # (n_lists + 1,)
+    p: Doubles,  # (n_candidates,)
+    curve: Doubles,  # (n_candidates,) expected F1 of the list that ends with each candidate
+    lengths: Ints,  # (n_lists,) of the best lists
+    level: Doubles,  # (n_lists,) filled
+) -> None:
+    """level: the probability below which the next candidate lowers the expected F1 of the best list."""
+    for u in range(lengths.size):
+        first, end = indptr[u], indptr[u] + lengths[u]
+        best = curve[end - 1] if lengths[u] > 0 else 0.0
+        share = 0.5
+        if 0 < lengths[u] < indptr[u + 1] - first:
+            # 1 / g(k) is the sum of the probabilities over the expected F1
+            total = _sum_in_order(p, first, end)
+            rise = (total + p[end]) / curve[end] - total / best
+            if np.isfinite(rise):
+                share = rise
+        level[u] = share * best
+
+
+@kernel
+def fill_basket_sizes(
+    user: Ints,  # (n,) -1: unknown
+    user_baskets: Longs,  # (n_users + 1,)
+    baskets: Longs,  # (n_baskets + 1,)
+    usual: float,  # mean size of all baskets, for users without any
+    out: Doubles,  # (n, 4) filled
+) -> None:
+    """Mean size of each user's baskets, sizes of the last and the one before, number of baskets."""
+    for k in range(user.size):
+        u = user[k]
+        first, end = (user_baskets[u], user_baskets[u + 1]) if u >= 0 else (0, 0)
+        n = end - first
+        mean = (baskets[end] - baskets[first]) / n if n > 0 else usual
+        out[k, 0] = mean
+        out[k, 1] = baskets[end] - baskets[end - 1] if n > 0 else mean
+        out[k, 2] = baskets[end - 1] - baskets[end - 2] if n > 1 else mean
+        out[k, 3] = n
 
 
 @kernel

@@ -87,6 +87,16 @@ def fill_gaps(
                 owner[i], last[i] = user, time[b]
 
 
+@kernel
+def fill_sales(order: Longs, baskets: Longs, item: Ints, end: Longs, position: Longs) -> None:
+    """position (n_rows,): when each item was bought; `end` (n_items,) is where the next one goes."""
+    for at in range(order.size):
+        for row in range(baskets[order[at]], baskets[order[at] + 1]):
+            i = item[row]
+            position[end[i]] = at
+            end[i] += 1
+
+
 @inlined
 def _sales_before(index: SalesIndex, item: int, position: int) -> int:
     """Return the sales of the item in the first `position` baskets."""
@@ -103,6 +113,7 @@ def _sales_before(index: SalesIndex, item: int, position: int) -> int:
 @kernel
 def fill_trend(
     index: SalesIndex,
+    numbers: Longs,  # (n,) baskets whose rows are filled
     baskets: Longs,  # (n_baskets + 1,)
     item: Ints,  # (n_rows,)
     first: Longs,  # (n_baskets,) position of the oldest basket in the window before each basket
@@ -110,7 +121,7 @@ def fill_trend(
     trend: Doubles,  # (n_rows,) filled
 ) -> None:
     """Each item's share of the sales in the window before its basket; sales add up within a basket."""
-    for b in range(baskets.size - 1):
+    for b in numbers:
         total = index.rows_before[last[b]] - index.rows_before[first[b]]
         for row in range(baskets[b], baskets[b + 1]):
             recent = _sales_before(index, item[row], last[b]) - _sales_before(index, item[row], first[b])
@@ -373,7 +384,6 @@ class Scratch(NamedTuple):
     links: Floats  # (n_items, 8) sum and maximum over links together, after and before; two unused
     dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any item of the chunk has links
     ease: Floats  # (n_items,) EASE scores, by row of the weights
-    touched: Ints  # (n_items,) items, or rows of the EASE weights, to select from
     own_items: Ints  # (n_items,) the user's distinct items, most recent first
     all_items: Ints  # (n_items,) 0 … n_items - 1
     target: Longs  # (n_items,) mark of the snapshot whose next basket contains the item
@@ -431,17 +441,46 @@ def _clear_links(scratch: Scratch) -> None:
             scratch.dirty[c] = False
 
 
+class Top(NamedTuple):
+    """Room for the ids of the largest values, largest first."""
+
+    values: Floats  # (n,)
+    ids: Ints  # (n,)
+
+
 @inlined
-def _list_touched(scratch: Scratch) -> int:
-    """List the items with a positive link; return their number."""
-    n = 0
+def _insert(top: Top, size: int, value: float, i: int) -> int:
+    """Insert an id, after those with equal values; return the number of ids."""
+    at = size if size < top.ids.size else size - 1
+    while at > 0 and top.values[at - 1] < value:
+        top.values[at], top.ids[at] = top.values[at - 1], top.ids[at - 1]
+        at -= 1
+    top.values[at], top.ids[at] = value, i
+    return min(size + 1, top.ids.size)
+
+
+@inlined
+def top_neighbors(scratch: Scratch, together: Top, after: Top) -> tuple[int, int]:
+    """Find the items with the largest sums together and after; return how many there are.
+
+    Both in one pass over the links, most of which are below the smallest of the largest.
+    """
+    n_together, n_after = 0, 0
+    least_together, least_after = np.float32(0), np.float32(0)
     for c in range(scratch.dirty.size):
         if scratch.dirty[c]:
             for j in range(c * CHUNK, min((c + 1) * CHUNK, scratch.links.shape[0])):
-                if scratch.links[j, 0] > 0 or scratch.links[j, 2] > 0:
-                    scratch.touched[n] = j
-                    n += 1
-    return n
+                value = scratch.links[j, 0]
+                if value > least_together:
+                    n_together = _insert(together, n_together, value, j)
+                    if n_together == together.ids.size:
+                        least_together = together.values[n_together - 1]
+                value = scratch.links[j, 2]
+                if value > least_after:
+                    n_after = _insert(after, n_after, value, j)
+                    if n_after == after.ids.size:
+                        least_after = after.values[n_after - 1]
+    return n_together, n_after
 
 
 @inlined
@@ -454,8 +493,8 @@ def score_links(
     first: int,
     end: int,
     n_own: int,
-) -> int:
-    """Score the neighbors of the user's recent items; return the number of those that may be proposed."""
+) -> None:
+    """Score the neighbors of the user's recent items."""
     _clear_links(scratch)
     for k in range(min(n_own, N_LINKED)):
         i = scratch.own_items[k]
@@ -466,14 +505,12 @@ def score_links(
         for row in range(users.baskets[b], users.baskets[b + 1]):
             i = users.item[row]
             _add_neighbors(links.after, i, weight / max(links.after.total[i], 1.0) ** 0.5, 2, scratch)
-    n = _list_touched(scratch)
     for k in range(min(n_own, N_LATEST)):
         i = scratch.own_items[k]
         if scratch.back[i] >= rules.transition_window:
             break  # the most recent ones come first
         weight = rules.decay ** scratch.back[i] / max(links.after.total[i], 1.0) ** 0.5
         _add_neighbors(links.before, i, weight, 4, scratch)
-    return n
 
 
 @inlined
@@ -490,17 +527,17 @@ def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
 
 
 @inlined
-def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, out: Ints) -> int:
-    """Write the items with the highest EASE scores that are not candidates yet; return their number."""
-    n = 0
+def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, top: Top) -> int:
+    """Find the items with the highest EASE scores that are not candidates yet; return their number."""
+    size, least = 0, np.float32(0)
     for row in range(ease.items.size):
-        i = ease.items[row]
-        if scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
-            scratch.touched[n] = row
-            n += 1
-    size = top_positive(scratch.ease, scratch.touched, n, out)
-    for k in range(size):
-        out[k] = ease.items[out[k]]
+        value = scratch.ease[row]
+        if value > least:
+            i = ease.items[row]
+            if scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
+                size = _insert(top, size, value, i)
+                if size == top.ids.size:
+                    least = top.values[size - 1]
     return size
 
 
@@ -512,7 +549,6 @@ def propose(
     scratch: Scratch,
     mark: int,
     n_own: int,
-    n_near: int,
     found: Ints,
 ) -> int:
     """Fill `found` with distinct candidates of all sources; return their number.
@@ -521,19 +557,22 @@ def propose(
     """
     n = 0
     # if own items are not proposed, twice as many neighbors and followers are
-    top = np.empty(rules.per_source if rules.has_repeats else 2 * rules.per_source, np.int32)
+    width = rules.per_source if rules.has_repeats else 2 * rules.per_source
+    together = Top(np.empty(width, np.float32), np.empty(width, np.int32))
+    after = Top(np.empty(width, np.float32), np.empty(width, np.int32))
+    n_together, n_after = top_neighbors(scratch, together, after)
     for source in range(7):
         if source == 0:
             size = min(n_own, 2 * rules.per_source) if rules.has_repeats else 0
             part = scratch.own_items[:size]
         elif source < 3:
-            size = top_positive(scratch.links[:, 2 * (source - 1)], scratch.touched, n_near, top)
-            part = top[:size]
+            part = together.ids[:n_together] if source == 1 else after.ids[:n_after]
         elif source < 6:
             part = best[source - 3]
         else:
-            size = _propose_ease(rules, ease, scratch, mark, top[: max(rules.per_source // 2, 1)])
-            part = top[:size]
+            most = max(rules.per_source // 2, 1)
+            size = _propose_ease(rules, ease, scratch, mark, Top(after.values[:most], after.ids[:most]))
+            part = after.ids[:size]
         for i in part:
             if i >= 0 and scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
                 scratch.candidate[i] = mark
@@ -633,45 +672,50 @@ def _load_item(item_stats: ItemStats, i: int, at: int, scratch: Scratch) -> None
     scratch.item_at[i] = at
 
 
+# The rows of features are written element by element: a slice of a row is an object of its own, which takes
+# longer to create than its elements take to write.
 @inlined
 def _item_features(
-    item_stats: ItemStats, i: int, at: int, user_experience: float, scratch: Scratch, row: Floats
+    item_stats: ItemStats, i: int, at: int, user_experience: float, scratch: Scratch, out: Floats, k: int
 ) -> None:
-    """Fill the features of the item."""
+    """Fill the features of the item in row k."""
     if scratch.item_at[i] != at:
         _load_item(item_stats, i, at, scratch)
-    row[:14] = scratch.item_rows[i]
-    row[14] = user_experience - scratch.item_experience[i, 0]
-    row[15] = (user_experience - scratch.item_experience[i, 0]) / scratch.item_experience[i, 1]
+    for c in range(14):
+        out[k, ITEM + c] = scratch.item_rows[i, c]
+    out[k, ITEM + 14] = user_experience - scratch.item_experience[i, 0]
+    out[k, ITEM + 15] = (user_experience - scratch.item_experience[i, 0]) / scratch.item_experience[i, 1]
 
 
 @inlined
-def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, item_gap: float, row: Floats) -> None:
-    """Fill the features of the user's purchases of the item."""
+def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, out: Floats, k: int) -> None:
+    """Fill the features of the user's purchases of the item in row k, after those of the item."""
     if scratch.own[i] != mark:
-        row[:5] = 0
-        row[5:10] = MISSING
+        for c in range(5):
+            out[k, OWN + c] = 0
+            out[k, OWN + 5 + c] = MISSING
         return
-    count, last = scratch.purchases[i], (at - scratch.last[i]) / DAY
-    row[0] = count
+    count, last, item_gap = scratch.purchases[i], (at - scratch.last[i]) / DAY, out[k, ITEM + 7]
+    out[k, OWN] = count
     for f in range(len(DECAYS) + 1):
-        row[1 + f] = scratch.decayed[i, f]
-    row[5] = count / n
-    row[6] = last
-    row[7] = scratch.back[i]
-    row[8] = last / item_gap
-    row[9] = last * (count - 1) / ((scratch.last[i] - scratch.earliest[i]) / DAY) if count > 1 else MISSING
+        out[k, OWN + 1 + f] = scratch.decayed[i, f]
+    out[k, OWN + 5] = count / n
+    out[k, OWN + 6] = last
+    out[k, OWN + 7] = scratch.back[i]
+    out[k, OWN + 8] = last / item_gap
+    days = (scratch.last[i] - scratch.earliest[i]) / DAY
+    out[k, OWN + 9] = last * (count - 1) / days if count > 1 else MISSING
 
 
 @inlined
-def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, row: Floats) -> None:
-    """Fill the features of the item and the user's other items."""
+def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, out: Floats, k: int) -> None:
+    """Fill the features of the item and the user's other items in row k."""
     root = np.float32(max(sold, 1.0) ** 0.5)
-    for k in range(6):
-        row[k] = scratch.links[i, k]
-    for k in range(3):
-        row[6 + k] = row[2 * k] / root
-    row[9] = scratch.ease[ease.row[i]] if ease.row[i] >= 0 else MISSING
+    for c in range(6):
+        out[k, LINKED + c] = scratch.links[i, c]
+    for c in range(3):
+        out[k, LINKED + 6 + c] = scratch.links[i, 2 * c] / root
+    out[k, LINKED + 9] = scratch.ease[ease.row[i]] if ease.row[i] >= 0 else MISSING
 
 
 @inlined
@@ -725,12 +769,12 @@ def fill_features(
         while end > first and users.time[end - 1] >= at:
             end -= 1
         n_own = load_history(users, scratch, mark, first, end, at)
-        n_near = score_links(users, stats, links, rules, scratch, first, end, n_own)
+        score_links(users, stats, links, rules, scratch, first, end, n_own)
         score_ease(ease, scratch, n_own)
         user_experience = experience(users, user, end)
         n, found, labels = 0, out.items[used:], out.labels[used:]
         if not given.only:
-            n = propose(rules, ease, state.best, scratch, mark, n_own, n_near, found)
+            n = propose(rules, ease, state.best, scratch, mark, n_own, found)
         if given.starts.size:
             more = given.items[given.starts[number] : given.starts[number + 1]]
             n = add_given(more, scratch, mark, n, found)
@@ -740,10 +784,11 @@ def fill_features(
         _label(users, target, scratch, mark)
         n = _keep_some(found, n, target, rate, scratch, mark, labels)
         for k in range(used, used + n):
-            i, row = out.items[k], out.features[k]
-            _item_features(stats, i, at, user_experience, scratch, row[ITEM:OWN])
-            _own_features(scratch, mark, i, at, end - first, row[7], row[OWN:LINKED])
-            _link_features(scratch, ease, i, stats.sold[i], row[LINKED:USER])
-            row[USER:] = about
+            i = out.items[k]
+            _item_features(stats, i, at, user_experience, scratch, out.features, k)
+            _own_features(scratch, mark, i, at, end - first, out.features, k)
+            _link_features(scratch, ease, i, stats.sold[i], out.features, k)
+            for c in range(N_USER_FEATURES):
+                out.features[k, USER + c] = about[c]
         used += n
         out.indptr[row_number + 1] = used

@@ -8,7 +8,7 @@ which `BatchRecommender` turns into lists, in batches of users, so that memory s
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
@@ -31,7 +31,7 @@ from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interacti
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.allocation import UserLimits
-from shortlist.kernels.lists import compute_independent_utilities
+from shortlist.kernels.lists import compute_independent_utilities, fill_f1_levels
 from shortlist.kernels.rows import (
     ItemSets,
     count_common,
@@ -129,7 +129,7 @@ class RequestOptions:
     @classmethod
     def pick(cls, arguments: Mapping[str, Any]) -> Self:
         """The options among the arguments of a call; the others have their defaults."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
+        return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
 
     def __post_init__(self) -> None:
         for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):
@@ -160,7 +160,8 @@ class RequestOptions:
             raise ConfigError(
                 f"filter_seen must be True, False or None, got {self.filter_seen!r:.60}; pass one of them."
             )
-        check_whole(0, n_threads=self.n_threads)
+        if type(self.n_threads) is not int or self.n_threads < 0:
+            check_whole(0, n_threads=self.n_threads)
         if self.max_per_group is not None:
             object.__setattr__(self, "max_per_group", check_group_limits(self.max_per_group))
         explore: Any = self.explore
@@ -466,8 +467,12 @@ def build_request(state: S, users: Any, options: RequestOptions) -> RecommendReq
     source, filter_seen = stored, options.filter_seen
     if history is not None:
         source = History.of(read_sessions(stored, history, options.at))
-    user_ids = parse_users(source, users)
-    rows = source.users.lookup(user_ids, "user id" if history is None else "history: user id")
+    known = source.users.find(users)
+    if known is not None:
+        user_ids, rows = known
+    else:
+        user_ids = parse_users(source, users)
+        rows = source.users.lookup(user_ids, "user id" if history is None else "history: user id")
     if history is not None:
         if (rows == UNKNOWN).any():
             other = user_ids.gather(np.flatnonzero(rows == UNKNOWN))[0]
@@ -503,9 +508,10 @@ def parse_users(history: History, users: Any) -> pl.Series:
             "pass users=['u1', 'u2'] or one column of the table."
         )
     ids = id_series([users] if single else users)
-    if len(ids) == 0:
+    n = len(ids)
+    if n == 0:
         return history.users.values.head(0)
-    if len(ids) > 1 and ids.n_unique() != len(ids):
+    if n > 1 and ids.n_unique() != len(ids):
         duplicate = ids.filter(ids.is_duplicated())[0]
         raise DataError(f"users must be distinct, got {duplicate!r} more than once; remove the repetition.")
     return ids
@@ -640,6 +646,7 @@ class ScoredUsers(NamedTuple):
     scores: Scores
     candidates: ItemSets | None  # of each user; None if all users have the same
     excluded: ItemSets
+    best: Hits | None = None  # the best candidates, all of those above the boundary and others
 
 
 class BatchRecommender(Generic[S]):
@@ -671,6 +678,8 @@ class BatchRecommender(Generic[S]):
         if order is not None:
             lists = lists.take(np.argsort(order))
         warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
+        if lists.origin is state.history.base:
+            return lists
         return replace(
             lists, item_names=state.history.item_names, source=state.fingerprint, origin=state.history.base
         )
@@ -790,7 +799,6 @@ class BatchRecommender(Generic[S]):
             lists = truncate_lists(top, options.limit, truncated)
         elif self.cutoff is not None:
             top = self._select_top(scored, self.cutoff.candidates_needed())
-            top = replace(top, source=request.state.fingerprint)
             lists = self.cutoff.apply(top, history=request.history)
             if self.limits is not None:
                 lists = _name_group_limit(lists, top)
@@ -813,23 +821,27 @@ class BatchRecommender(Generic[S]):
         """Let the model score the candidates of known users."""
         candidates = request.candidates.sets(request.user_ids, self.item_ids)
         scores, excluded = self.model.score(request), request.excluded_sets()
-        if scores.size_dispersion is not None:
+        if scores.size_dispersion is None:
+            return ScoredUsers(request, scores, candidates, excluded)
 
-            def search(some: Scores, users: Longs, limit: int | None) -> Hits:
-                sets = None if candidates is None else candidates.take(users)
-                return self.retriever.search(some, no_floors(users.size), excluded.take(users), sets, limit)
+        def search(some: Scores, users: Longs, limit: int | None) -> Hits:
+            if users.size == len(request):
+                return self.retriever.search(some, no_floors(users.size), excluded, candidates, limit)
+            sets = None if candidates is None else candidates.take(users)
+            return self.retriever.search(some, no_floors(users.size), excluded.take(users), sets, limit)
 
-            scores = replace(scores, boundaries=f1_boundaries(scores, len(self.item_ids), search))
-        return ScoredUsers(request, scores, candidates, excluded)
+        boundaries, hits = f1_boundaries(scores, len(self.item_ids), search)
+        scores = replace(scores, boundaries=boundaries)
+        return ScoredUsers(request, scores, candidates, excluded, None if self.limits else hits)
 
     def _select_top(self, scored: ScoredUsers, limit: int | None, reason: str = "top_n") -> RankedLists:
         """The best `limit` candidates, whatever their score."""
-        request, scores, candidates, excluded = scored
+        request, scores, candidates, excluded, _ = scored
         hits = self.retriever.search(scores, no_floors(len(request)), excluded, candidates, limit)
         reasons = same_reason(len(request), reason)
         if hits.skipped is not None:
             reasons[hits.skipped] = REASON_CODE["group_limit"]
-        return _build_lists(request.user_ids, self.item_ids, hits, reasons, scores)
+        return _build_lists(request, hits, reasons, scores)
 
     def _rank(self, scored: ScoredUsers, limit: int | None, reason: str = "top_n") -> RankedLists:
         """The best `limit` candidates, with the probabilities of the cutoff in force or of the saved one."""
@@ -844,14 +856,18 @@ class BatchRecommender(Generic[S]):
 
     def _select_above_boundary(self, scored: ScoredUsers) -> RankedLists:
         """The candidates above each user's boundary."""
-        request, scores, candidates, excluded = scored
+        request, scores, candidates, excluded, best = scored
         assert scores.boundaries is not None
-        floors: Floats = scores.boundaries.astype(np.float32)
-        hits = self.retriever.search(scores, floors, excluded, candidates, request.options.limit)
+        floors, limit = scores.boundaries.astype(np.float32), request.options.limit
+        if best is not None:
+            hits = best.above(floors, limit)
+        else:
+            hits = self.retriever.search(scores, floors, excluded, candidates, limit)
         reason = same_reason(len(request), "boundary")
-        reason[np.diff(hits.indptr) == 0] = REASON_CODE["no_candidate_above_boundary"]
-        lists = _build_lists(request.user_ids, self.item_ids, hits, reason, scores)
-        return truncate_lists(lists, request.options.limit, hits.truncated)
+        reason[hits.indptr[1:] == hits.indptr[:-1]] = REASON_CODE["no_candidate_above_boundary"]
+        if limit is not None:
+            reason[hits.truncated] = REASON_CODE["max_items"]
+        return _build_lists(request, hits, reason, scores)
 
     def _extend_short_lists(self, lists: RankedLists, scored: ScoredUsers) -> RankedLists:
         """The lists, with those shorter than min_items extended by the next best candidates."""
@@ -883,7 +899,7 @@ class BatchRecommender(Generic[S]):
         candidates = request.candidates.sets(request.user_ids, self.item_ids)
         rank = self._call_fallback if callable(request.options.fallback) else self._rank_by_popularity
         hits = rank(request, candidates, request.excluded_sets())
-        return _build_lists(request.user_ids, self.item_ids, hits, same_reason(len(request), "fallback"))
+        return _build_lists(request, hits, same_reason(len(request), "fallback"))
 
     def _rank_by_popularity(
         self, request: RecommendRequest[S], candidates: ItemSets | None, excluded: ItemSets
@@ -945,15 +961,15 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
         return wanted
     if wanted == "auto" and request.state.cutoff is not None:
         return request.state.cutoff
-    if not model.has_boundary and wanted == "boundary":
+    if model.has_boundary:
+        return None
+    if wanted == "boundary":
         raise ConfigError(f"{name} learns no boundary; use cutoff='auto' or a fitted cutoff, or pass N=10.")
-    if not model.has_boundary:
-        raise ConfigError(
-            f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "
-            "such as ExpectedF1.",
-            parameter="N",
-        )
-    return None
+    raise ConfigError(
+        f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "
+        "such as ExpectedF1.",
+        parameter="N",
+    )
 
 
 def _resolve_groups(model: Scorer, request: RecommendRequest[S]) -> UserLimits | None:
@@ -1013,7 +1029,7 @@ def same_reason(n: int, reason: str) -> Codes:
 
 
 def _build_lists(
-    users: pl.Series, item_ids: IdMap, hits: Hits, reason: Codes, scores: Scores | None = None
+    request: RecommendRequest[S], hits: Hits, reason: Codes, scores: Scores | None = None
 ) -> RankedLists:
     """The lists of these users, with probabilities, boundaries and expected sizes from `scores`."""
     probabilities, boundary, expected_sizes = None, None, None
@@ -1022,9 +1038,10 @@ def _build_lists(
         if scores.log_odds_shift is not None:
             shift = np.repeat(scores.log_odds_shift.astype(np.float64), np.diff(hits.indptr))
             probabilities = expit(hits.scores + shift)
+    history = request.state.history
     return RankedLists(
-        users=IdMap(users),
-        item_ids=item_ids,
+        users=IdMap(request.user_ids),
+        item_ids=history.items,
         indptr=hits.indptr,
         items=hits.items,
         scores=hits.scores,
@@ -1032,16 +1049,18 @@ def _build_lists(
         boundary=boundary,
         reason=reason,
         expected_sizes=expected_sizes,
+        item_names=history.item_names,
+        source=request.state.fingerprint,
+        origin=history.base,
     )
 
 
 def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
     """An empty list for each user."""
     n = len(users)
-    nothing = Hits(
-        np.zeros(n + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(n, np.bool_)
-    )
-    return _build_lists(users, item_ids, nothing, same_reason(n, reason))
+    no_items, no_scores = np.empty(0, np.int32), np.empty(0, np.float32)
+    indptr, reasons = np.zeros(n + 1, np.int64), same_reason(n, reason)
+    return RankedLists(IdMap(users), item_ids, indptr, no_items, no_scores, reason=reasons)
 
 
 def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
@@ -1109,23 +1128,27 @@ def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | Non
 Search = Callable[[Scores, Longs, int | None], Hits]  # the best candidates of some users
 
 
-def f1_boundaries(scores: Scores, n_items: int, search: Search) -> Floats:
-    """(n,) boundaries of scores, NaN for users without candidates."""
+def f1_boundaries(scores: Scores, n_items: int, search: Search) -> tuple[Floats, Hits | None]:
+    """(n,) boundaries of scores, NaN for users without candidates; and the best candidates of all users.
+
+    None instead of these if some of those above a boundary are not among them.
+    """
     assert scores.log_odds_shift is not None
     assert scores.expected_sizes is not None
     boundaries = np.full(scores.log_odds_shift.size, np.nan, np.float32)
     users: Longs = np.arange(boundaries.size)
-    limit = FIRST_CANDIDATES
+    limit, best = FIRST_CANDIDATES, None
     while users.size:
-        some = scores.take(users)
+        some = scores if users.size == boundaries.size else scores.take(users)
         hits = search(some, users, limit if limit < n_items else None)
         probability, lengths = best_f1(some, hits)
         assert some.log_odds_shift is not None
         level = (logit(probability) - some.log_odds_shift).astype(np.float32)
-        boundaries[users] = np.where(np.diff(hits.indptr) > 0, level, np.nan)
+        boundaries[users] = np.where(hits.indptr[1:] > hits.indptr[:-1], level, np.nan)
+        best = hits if users.size == boundaries.size and hits.reaches(boundaries) else None
         users = users[hits.truncated & (lengths == limit)]
         limit *= GROWTH
-    return boundaries
+    return boundaries, best
 
 
 def best_f1(scores: Scores, hits: Hits) -> tuple[Doubles, Ints]:
@@ -1133,24 +1156,14 @@ def best_f1(scores: Scores, hits: Hits) -> tuple[Doubles, Ints]:
     counts = np.diff(hits.indptr)
     shift = np.repeat(np.asarray(scores.log_odds_shift, np.float64), counts)
     p = expit(hits.scores + shift)
-    curve, lengths = np.empty(p.size), np.zeros(counts.size, np.int32)
+    curve, lengths, level = np.empty(p.size), np.zeros(counts.size, np.int32), np.empty(counts.size)
     no_ideal = np.zeros(int(counts.max(initial=0)) + 1)
     more = np.maximum(np.asarray(scores.expected_sizes) - 1, 0.0)
     compute_independent_utilities(
         hits.indptr, p, more, float(scores.size_dispersion or 0), False, no_ideal, curve, lengths
     )
-    total = np.concatenate([[0.0], np.cumsum(p)])
-    first = hits.indptr[:-1]
-    last = np.maximum(first + lengths - 1, 0)
-    best = np.where(lengths > 0, curve[last] if curve.size else 0.0, 0.0)
-    # 1 / g(k) is the sum of the probabilities over the expected F1
-    following = np.minimum(last + 1, max(p.size - 1, 0))
-    has_next = (lengths > 0) & (lengths < counts)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        now = (total[last + 1] - total[first]) / best if p.size else best
-        after = (total[following + 1] - total[first]) / curve[following] if p.size else best
-    share = np.where(has_next & np.isfinite(after - now), after - now, 0.5)
-    return np.clip(share * best, LOWEST, HIGHEST), lengths
+    fill_f1_levels(hits.indptr, p, curve, lengths, level)
+    return np.clip(level, LOWEST, HIGHEST), lengths
 
 
 def draw_explored(user_ids: pl.Series, timestamps: Longs | None, exploration: Exploration) -> Bools:

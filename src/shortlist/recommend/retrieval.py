@@ -201,6 +201,25 @@ class Hits(NamedTuple):
         skipped = None if self.skipped is None else self.skipped[numbers]
         return Hits(indptr, self.items[rows], self.scores[rows], self.truncated[numbers], skipped)
 
+    def reaches(self, floors: Floats) -> bool:
+        """Whether all candidates above the floor (n_users,) of each user are among the hits."""
+        last = self.indptr[1:][self.truncated] - 1
+        return bool((self.scores[last] <= floors[self.truncated]).all())
+
+    def above(self, floors: Floats, limit: int | None) -> "Hits":
+        """The best `limit` hits above the floor (n_users,) of each user."""
+        if floors.size == 1:  # as most requests
+            found = int((self.scores > floors[0]).sum())
+            n = found if limit is None else min(found, limit)
+            return Hits(np.array([0, n]), self.items[:n], self.scores[:n], np.array([found > n]))
+        sizes = np.diff(self.indptr)
+        before = np.concatenate([[0], np.cumsum(self.scores > np.repeat(floors, sizes))])
+        n_above = np.diff(before[self.indptr])
+        counts = n_above if limit is None else np.minimum(n_above, limit)
+        place = np.arange(self.items.size) - np.repeat(self.indptr[:-1], sizes)
+        kept = place < np.repeat(counts, sizes)
+        return Hits(starts(counts), self.items[kept], self.scores[kept], n_above > counts)
+
     def within(self, limits: UserLimits, limit: int | None) -> "Hits":
         """The best `limit` hits within the limits of groups."""
         most = UNLIMITED if limit is None else limit + 1

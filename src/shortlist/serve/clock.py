@@ -1,14 +1,17 @@
-"""The time of day, protected against jumps of the clock, and the log, whose lines begin with it."""
+"""The time of day, protected against jumps of the clock; random ids; and the log, whose lines have a time."""
 
+import os
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from typing import Any
 
 import orjson
 
 JUMP_SECONDS = 60.0  # a larger step than this is a jump
+RANDOM_IDS = 256  # that are drawn together
 SETTLE_SECONDS = 600.0  # a clock that has jumped is believed after this time
 
 
@@ -67,6 +70,23 @@ CLOCK = Clock()
 def now() -> float:
     """Seconds since 1970 on the clock of this process."""
     return CLOCK.now()
+
+
+_RANDOM: deque[str] = deque()  # drawn together: each call of the system takes longer than an id
+
+
+def random_id() -> str:
+    """24 hexadecimal digits that nobody can guess."""
+    while True:
+        try:
+            return _RANDOM.popleft()
+        except IndexError:
+            text = os.urandom(12 * RANDOM_IDS).hex()
+            _RANDOM.extend(text[at : at + 24] for at in range(0, len(text), 24))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_RANDOM.clear)
 
 
 def write_log(entry: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import secrets
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from shortlist.errors import (
     ShortlistError,
     UnknownIdError,
 )
-from shortlist.serve.clock import write_log
+from shortlist.serve.clock import random_id, write_log
 from shortlist.serve.config import ServeConfig, is_loopback
 from shortlist.serve.schemas import RequestError
 from shortlist.serve.store import RowError, StoreError, StoreFullError
@@ -145,8 +144,9 @@ BODIES = 8  # of the largest size, that all requests in progress may have togeth
 JSON_HEADER = (b"content-type", b"application/json")
 
 Observe = Callable[[str, int, float], None]  # route, status, seconds
-# from the body of a request to the body of its answer and, if that is not the path, its name in the metrics
-Handler = Callable[[bytes, Receive], Awaitable[tuple[bytes, str | None]]]
+# from the body of a request, and who sent it, to the body of its answer and its name in the metrics, if that
+# is not the path
+Handler = Callable[[bytes, Receive, Any], Awaitable[tuple[bytes, str | None]]]
 
 
 def error_body(error: str, rule: str, hint: str, rejected: list[dict[str, Any]] | None = None) -> bytes:
@@ -185,7 +185,7 @@ class AnswerSender:
     def __init__(self, send: Send, extra: list[tuple[bytes, bytes]], *, has_body: bool) -> None:
         self._send, self._extra = send, extra
         self.has_body = has_body  # whether the whole request has arrived
-        self.request_id = secrets.token_hex(8)
+        self.request_id = random_id()[:16]
         self.status = 500
         self.has_begun = False
         self.received = 0  # bytes of the request's body
@@ -264,7 +264,7 @@ class Gate:
             else:
                 self._check(scope, rule, headers)
                 async with self._deadlines.start():
-                    await self._answer(scope, self._limited(receive, answer), answer)
+                    await self._answer(scope, headers, self._limited(receive, answer), answer)
         except Exception as error:  # turned into the one error form
             problem = _late_body() if isinstance(error, TimeoutError) and not answer.has_body else error
             if not answer.has_begun:
@@ -288,13 +288,16 @@ class Gate:
                 }
             )
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: AnswerSender) -> None:
+    async def _answer(
+        self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, answer: AnswerSender
+    ) -> None:
         """Let the handler of the path answer, or the application."""
         handler = self._direct.get((scope["method"], scope["path"]))
         if handler is None:
             await self._app(scope, receive, answer)
         else:
-            content, answer.route = await handler(await _read_body(receive), receive)
+            client = headers.get(b"authorization") or (scope.get("client") or ("",))[0]
+            content, answer.route = await handler(await _read_body(receive), receive, client)
             await answer.finish(200, content)
 
     def _find_rule(self, scope: Scope) -> RouteRule | None:

@@ -1,7 +1,6 @@
 """Lists over HTTP: requests checked, computed in batches, and answered as JSON."""
 
 import asyncio
-import secrets
 import time
 from bisect import bisect_right
 from collections import Counter
@@ -10,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -20,7 +19,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, REASONS, RankedLists
 from shortlist.recommend.request import CutoffChoice, Exploration, RequestOptions
-from shortlist.serve.clock import now
+from shortlist.serve.clock import now, random_id
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
@@ -280,9 +279,8 @@ def _answer(
     users = list(number_of) if job.users is None else job.users
     sessions = job.options["history"]
     made, cutoff_name = now(), _cutoff_name(job)
-    list_ids = secrets.token_hex(12 * len(users))
     answers, log, lengths, unknown = [], [], [], 0
-    for place, user in enumerate(users):
+    for user in users:
         number = number_of[user]
         start, end = lists.starts[number], lists.starts[number + 1]
         rows = lists.between(start, end)
@@ -294,7 +292,7 @@ def _answer(
             "reason": reason,
             "explanation": _explanation(reason, is_session=sessions is not None),
             "boundary": boundary if boundary == boundary else None,  # NaN: none
-            "list_id": list_ids[24 * place : 24 * place + 24],
+            "list_id": random_id(),
         }
         if job.arm is not None:
             answer["arm"] = job.arm
@@ -385,10 +383,19 @@ MAX_BATCH = 256  # requests
 BATCH_WORK = 20_000  # items of the large requests that are computed together
 MAX_WAITING = 2_000_000  # items that requests in the queue may ask for
 QUICK_SECONDS = 0.02
+LONG_QUEUE = MAX_BATCH  # requests; from there on, those whose callers have gone are left out
 WAIT_SECONDS = 0.0005  # for the other clients of a large batch, which are about to send their next requests
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+
+class QueuedJob(NamedTuple, Generic[Job, Result]):
+    """A job that waits, who wants it, and its answer."""
+
+    job: Job
+    client: Any
+    future: "asyncio.Future[Result]"
 
 
 class BatchRunner(Generic[Job, Result]):
@@ -396,31 +403,43 @@ class BatchRunner(Generic[Job, Result]):
 
     With `work_of`, which tells how large a job is, the work of a batch and of all jobs that wait is bounded,
     and every batch is computed in the thread. Without it, quick batches are computed in the event loop.
+
+    A job is refused if those before it are likely to take `max_seconds`. If more are waiting than one batch
+    takes, clients take turns.
     """
 
     def __init__(
         self,
         run: Callable[[Sequence[Job]], Sequence[Result | Exception]],
         work_of: Callable[[Job], int] | None = None,
+        max_seconds: float = float("inf"),
     ) -> None:
-        self._run, self._work_of = run, work_of
-        self._waiting: list[tuple[Job, asyncio.Future[Result]]] = []
+        self._run, self._work_of, self._max_seconds = run, work_of, max_seconds
+        self._waiting: list[QueuedJob[Job, Result]] = []
+        self._work_seconds = 0.0  # that a unit of work took recently; a small job is one
         self._busy = False  # a batch is being computed or about to be
         self._last_size = 0  # of the latest batch
         self._seconds: float | None = None  # that recent batches took
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recommend")
 
-    def submit(self, job: Job) -> "asyncio.Future[Result]":
+    @property
+    def has_long_queue(self) -> bool:
+        """Whether a job waits for more than the next batch."""
+        return len(self._waiting) >= LONG_QUEUE
+
+    def submit(self, job: Job, client: Any = None) -> "asyncio.Future[Result]":
         """The answer to a job; must be called in the event loop. RequestError if too much is waiting."""
+        work = len(self._waiting)
         if self._work_of is not None:
-            waiting = [other for other, future in self._waiting if not future.done()]
-            if sum(map(self._work_of, [*waiting, job])) > MAX_WAITING:
-                raise RequestError(
-                    503, "overloaded", "too many large requests are waiting", "repeat it in a few seconds"
-                )
+            waiting = [queued.job for queued in self._waiting if not queued.future.done()]
+            work = sum(map(self._work_of, waiting))
+            if work + self._work_of(job) > MAX_WAITING:
+                raise _overloaded()
+        if work * self._work_seconds > self._max_seconds:
+            raise _overloaded()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.append((job, future))
+        self._waiting.append(QueuedJob(job, client, future))
         if not self._busy:
             self._busy = True
             loop.call_soon(self._start, loop)  # after the other requests that have just arrived
@@ -440,7 +459,7 @@ class BatchRunner(Generic[Job, Result]):
         if not batch:
             return
         self._last_size = len(batch)
-        jobs = [job for job, _ in batch]
+        jobs = [queued.job for queued in batch]
         if self._work_of is None and self._seconds is not None and self._seconds < QUICK_SECONDS:
             loop.call_soon(self._start, loop)
             self._finish(batch, self._compute(jobs))
@@ -448,12 +467,14 @@ class BatchRunner(Generic[Job, Result]):
             computed = loop.run_in_executor(self._thread, self._compute, jobs)
             computed.add_done_callback(lambda done: self._continue(loop, batch, done.result()))
 
-    def _take_batch(self) -> "list[tuple[Job, asyncio.Future[Result]]]":
+    def _take_batch(self) -> "list[QueuedJob[Job, Result]]":
         """Take the next batch from the queue; requests that were canceled meanwhile are left out."""
-        waiting = [entry for entry in self._waiting if not entry[1].done()]
+        waiting = [queued for queued in self._waiting if not queued.future.done()]
         size = min(len(waiting), MAX_BATCH)
+        if self._work_of is not None or size < len(waiting):
+            waiting = _take_turns(waiting)
         if self._work_of is not None:
-            work = list(accumulate(self._work_of(job) for job, _ in waiting[:size]))
+            work = list(accumulate(self._work_of(queued.job) for queued in waiting[:size]))
             size = min(size, max(bisect_right(work, BATCH_WORK), 1))
         self._waiting = waiting[size:]
         return waiting[:size]
@@ -468,24 +489,39 @@ class BatchRunner(Generic[Job, Result]):
             took = time.perf_counter() - started
             usual = took if self._seconds is None else 0.8 * self._seconds + 0.2 * took
             self._seconds = max(took, usual)
+            work = len(jobs) if self._work_of is None else sum(map(self._work_of, jobs))
+            slower = took / max(work, 1) - self._work_seconds
+            self._work_seconds += slower if slower < 0 else 0.2 * slower  # one slow batch says little
 
     def _continue(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: "list[tuple[Job, asyncio.Future[Result]]]",
+        batch: "list[QueuedJob[Job, Result]]",
         results: "Sequence[Result | Exception]",
     ) -> None:
         self._start(loop)  # the next batch first: answers are sent while it is computed
         self._finish(batch, results)
 
     @staticmethod
-    def _finish(
-        batch: "list[tuple[Job, asyncio.Future[Result]]]", results: "Sequence[Result | Exception]"
-    ) -> None:
-        for (_, future), result in zip(batch, results, strict=True):
+    def _finish(batch: "list[QueuedJob[Job, Result]]", results: "Sequence[Result | Exception]") -> None:
+        for (_, _, future), result in zip(batch, results, strict=True):
             if future.done():
                 continue
             if isinstance(result, Exception):
                 future.set_exception(result)
             else:
                 future.set_result(result)
+
+
+def _take_turns(waiting: "list[QueuedJob[Job, Result]]") -> "list[QueuedJob[Job, Result]]":
+    """The first job of each client, then the second of each, and so on; otherwise in the order of arrival."""
+    turns: Counter[Any] = Counter()
+    order = []
+    for place, queued in enumerate(waiting):
+        order.append((turns[queued.client], place))
+        turns[queued.client] += 1
+    return [waiting[place] for _, place in sorted(order)]
+
+
+def _overloaded() -> RequestError:
+    return RequestError(503, "overloaded", "too many requests are waiting", "repeat it in a few seconds")

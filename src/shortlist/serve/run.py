@@ -68,6 +68,42 @@ LARGE_ANSWER = 1 << 20
 READ_SECONDS = 0.01  # until what a new connection has sent is read, before it may have to make room
 
 
+class JoinedWrites:
+    """A transport that sends the headers of an answer together with the beginning of its body.
+
+    Sending takes longer than computing most lists, and the server would send both on their own.
+    """
+
+    __slots__ = ("_head", "_transport", "abort", "get_write_buffer_size", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._head = transport, b""
+        self.is_closing, self.abort = transport.is_closing, transport.abort
+        self.get_write_buffer_size = transport.get_write_buffer_size
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        """Send data; the headers of an answer wait for what follows, which the same task writes at once."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 100"):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send headers that nothing follows."""
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        """Send what waits, then close the connection."""
+        self.flush()
+        self._transport.close()
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP with limits that hold before any token is checked: connections, and time and size of requests."""
 
@@ -76,7 +112,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept a connection; if there are too many, another one makes room for it."""
-        super().connection_made(transport)
+        self._writes = JoinedWrites(transport)
+        super().connection_made(self._writes)  # type: ignore[arg-type]
         opened = transport.get_extra_info("socket")
         if opened is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
@@ -143,6 +180,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Keep a bounded amount of answers that no client takes; the oldest goes first."""
+        self._writes.flush()
         super().on_response_complete()
         if self.transport.get_write_buffer_size() > LARGE_ANSWER:
             sizes = {each: each.transport.get_write_buffer_size() for each in self._all()}

@@ -176,9 +176,12 @@ class Service:
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         wait_for_store(self._load, self._stop)
-        self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, self.config.timeout / 2))
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
-        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, attrgetter("work"))
+        longest = self.config.timeout / 2  # so that what is accepted is answered before its deadline
+        self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, longest))
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, None, longest)
+        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(
+            answer_jobs, attrgetter("work"), longest
+        )
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
@@ -283,7 +286,9 @@ class Service:
         if changed is not None:
             self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
 
-    async def answer_lists(self, content: bytes, receive: Receive) -> tuple[bytes, str | None]:
+    async def answer_lists(
+        self, content: bytes, receive: Receive, client: Any = None
+    ) -> tuple[bytes, str | None]:
         """The JSON answer to a JSON request for lists, and its name in the metrics if it is not the path.
 
         Lists are logged and counted unless they are explained: such a list is inspected, not shown.
@@ -295,9 +300,9 @@ class Service:
             body = parse_body(content, RecommendBody)
         experiment = self.experiments.running
         if experiment is not None and takes_part(body):
-            return await self._answer_arms(experiment, body, receive, is_large=is_large), None
+            return await self._answer_arms(experiment, body, receive, client, is_large=is_large), None
         job = await self._build_job(body, self.deployment.served, is_large=is_large)
-        result = await self._run_job(job, receive)
+        result = await self._run_job(job, receive, client)
         return result.body, LOOK_UP if body.explain else None
 
     async def _run_beside(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -316,12 +321,14 @@ class Service:
         job.budget = None if body.explain else self.budget
         return job
 
-    async def _run_job(self, job: ListJob, receive: Receive) -> ListResult:
+    async def _run_job(self, job: ListJob, receive: Receive, client: Any) -> ListResult:
         """Compute the lists of one job; count and log them unless they are only explained."""
-        if job.is_small:
-            result = await self.lists.submit(job)
+        runner = self.lists if job.is_small else self.large_lists
+        future = runner.submit(job, client)
+        if job.is_small and not runner.has_long_queue:
+            result = await future
         else:
-            result = await _unless_gone(self.large_lists.submit(job), receive)
+            result = await _unless_gone(future, receive)
         if not job.explain:
             self.metrics.count_lists(result.lengths, result.unknown)
             share = 1.0 if job.arm else self.config.log_share
@@ -331,7 +338,13 @@ class Service:
         return result
 
     async def _answer_arms(
-        self, experiment: LiveExperiment, body: RecommendBody, receive: Receive, *, is_large: bool
+        self,
+        experiment: LiveExperiment,
+        body: RecommendBody,
+        receive: Receive,
+        client: Any,
+        *,
+        is_large: bool,
     ) -> bytes:
         """The answer to a request whose users are in an experiment; each gets the lists of its arm."""
         keys = list(body.history or ()) if body.users is None else list(body.users)
@@ -353,7 +366,7 @@ class Service:
             job = await self._build_job(changed, served, is_large=is_large)
             job.arm = f"{experiment.name}/{arm.name}" if arm else None
             jobs.append(job)
-        results = [await self._run_job(job, receive) for job in jobs]
+        results = [await self._run_job(job, receive, client) for job in jobs]
         return results[0].body if len(results) == 1 else join_answers(results, keys)
 
     @property

@@ -329,7 +329,12 @@ class FactorModel(WeightParams, ContentRecommender):
     @property
     def has_boundary(self) -> bool:
         """Whether the objective learns a boundary."""
-        return self.objective().has_boundary
+        return self.current_objective.has_boundary
+
+    @property
+    def current_objective(self) -> Objective:
+        """The objective that the model was trained for, or will be."""
+        return self.objective() if self._state is None else self._state.objective
 
     def batch_size(self, state: FactorState) -> int:
         """Large unless repeat or trend terms need dense scores."""
@@ -885,7 +890,7 @@ class DynamicK(FactorModel):
     @property
     def maximizes_f1(self) -> bool:
         """Whether lists end at the boundary with the highest expected F1, which needs probabilities."""
-        objective = self.objective()
+        objective = self.current_objective
         return self.boundary == "expected_f1" and objective.has_boundary and objective.has_log_odds
 
     @property

@@ -28,6 +28,7 @@ from shortlist.kernels.replay import (
     Snapshots,
     UserLog,
     fill_gaps,
+    fill_sales,
     fill_trend,
     list_pairs,
     merge_links,
@@ -237,14 +238,6 @@ class RollingEASE(Rolling[EASEWeights]):
 
     def __init__(self, log: EventLog, n_items: int) -> None:
         super().__init__(log, n_items, EASE_FIRST_BASKETS, EASE_GROWTH)
-        users, order = log.users, log.order
-        position = np.empty(order.size, np.int64)
-        position[order] = np.arange(order.size)
-        rows = np.flatnonzero(users.gap < 0)  # each user's first purchase of an item
-        basket = np.repeat(np.arange(users.time.size), np.diff(users.baskets))[rows]
-        by_time = np.argsort(position[basket], kind="stable")
-        self.position, self.rows = position[basket][by_time], rows[by_time]
-        self.owner = log.owner[basket[by_time]]
 
     def _empty(self) -> EASEWeights:
         return EASEWeights(
@@ -256,8 +249,13 @@ class RollingEASE(Rolling[EASEWeights]):
 
     def _solve(self, number: int) -> EASEWeights:
         """Weights from the first baskets."""
-        end = int(np.searchsorted(self.position, self.sizes[number - 1]))
-        item, owner = self.log.users.item[self.rows[:end]], self.owner[:end]
+        users, order = self.log.users, self.log.order
+        is_counted = np.zeros(order.size, np.bool_)
+        is_counted[order[: self.sizes[number - 1]]] = True
+        sizes = np.diff(users.baskets)
+        # each user's first purchase of an item
+        rows = np.flatnonzero(np.repeat(is_counted, sizes) & (users.gap < 0))
+        item, owner = users.item[rows], np.repeat(self.log.owner, sizes)[rows]
         buyers = np.bincount(item, minlength=self.n_items)
         items = np.argsort(-buyers, kind="stable")[: min(MAX_ITEMS, int((buyers > 1).sum()))].astype(np.int32)
         if not items.size:
@@ -373,12 +371,19 @@ def _owner(data: Interactions) -> Ints:
     return np.repeat(np.arange(data.n_users, dtype=np.int32), np.diff(data.user_baskets))
 
 
-def _user_log(data: Interactions, time: Longs, sales: SalesIndex, positions: Longs) -> UserLog:
+def _user_log(
+    data: Interactions, time: Longs, sales: SalesIndex, positions: Longs, known: "KnownTrend | None" = None
+) -> UserLog:
     """Baskets with these times and these positions in the order of the history's baskets."""
     gap, trend = np.empty(data.n_rows), np.empty(data.n_rows)
     fill_gaps(data.user_baskets, data.baskets, data.item, read_only(time), data.n_items, gap)
-    first = np.minimum(np.searchsorted(sales.time, time - TREND_WINDOW), positions)
-    fill_trend(sales, data.baskets, data.item, first, positions, trend)
+    numbers = np.arange(time.size)
+    if known is not None:
+        numbers = np.flatnonzero(time >= known.until)
+        trend[np.repeat(time < known.until, np.diff(data.baskets))] = known.trend
+    first = np.zeros(time.size, np.int64)
+    first[numbers] = np.minimum(np.searchsorted(sales.time, time[numbers] - TREND_WINDOW), positions[numbers])
+    fill_trend(sales, numbers, data.baskets, data.item, first, positions, trend)
     return UserLog(
         read_only(data.user_baskets),
         read_only(data.baskets),
@@ -389,6 +394,33 @@ def _user_log(data: Interactions, time: Longs, sales: SalesIndex, positions: Lon
     )
 
 
+class KnownTrend(NamedTuple):
+    """What a replay of a shorter history computed: no event before `until` was added since."""
+
+    until: int
+    trend: Doubles  # of all rows before that time, in the order of the rows
+    order: Longs  # baskets before that time, by time, numbered among themselves
+
+    @classmethod
+    def of(cls, log: EventLog, until: int) -> "KnownTrend":
+        """Take over what a log knows."""
+        users = log.users
+        is_before = users.time < until
+        trend = users.trend[np.repeat(is_before, np.diff(users.baskets))]
+        rank = np.cumsum(is_before) - 1
+        return cls(until, trend, rank[log.order[: int(is_before.sum())]])
+
+
+def _order_baskets(time: Longs, known: KnownTrend | None) -> Longs:
+    """(n_baskets,) the numbers of the baskets by time; equal times in the order of the baskets."""
+    if known is None:
+        return np.argsort(time, kind="stable")
+    is_before = time < known.until
+    later = np.flatnonzero(~is_before)
+    later = later[np.argsort(time[later], kind="stable")]
+    return np.concatenate([np.flatnonzero(is_before)[known.order], later])
+
+
 def _build_layout(
     data: Interactions, rules: Rules, earlier: "Earlier | None", transform: WeightTransform
 ) -> Layout:
@@ -397,19 +429,17 @@ def _build_layout(
         quantities = Quantities.of(data, event_times(data), transform)
         data = without_negative(data)
     time = event_times(data)
-    order, positions = np.argsort(time, kind="stable"), np.empty(time.size, np.int64)
+    known = None if earlier is None else KnownTrend.of(earlier.replay.layout.log, earlier.until)
+    order, positions = _order_baskets(time, known), np.empty(time.size, np.int64)
     positions[order] = np.arange(time.size)
-    row_position = np.repeat(positions, np.diff(data.baskets))
-    by_item = np.lexsort((row_position, data.item))
-    sales = SalesIndex(
-        starts(np.bincount(data.item, minlength=data.n_items)),
-        row_position[by_item],
-        time[order],
-        starts(np.diff(data.baskets)[order]),
-    )
-    log = EventLog(_user_log(data, time, sales, positions), read_only(_owner(data)), read_only(order))
+    item_starts = starts(np.bincount(data.item, minlength=data.n_items))
+    position = np.empty(data.n_rows, np.int64)
+    fill_sales(read_only(order), data.baskets, data.item, item_starts[:-1].copy(), position)
+    sales = SalesIndex(item_starts, position, time[order], starts(np.diff(data.baskets)[order]))
+    users = _user_log(data, time, sales, positions, known)
+    log = EventLog(users, read_only(_owner(data)), read_only(order))
     links, ease = RollingLinks(log, data.n_items, rules), RollingEASE(log, data.n_items)
-    end, settled = int(time.max()) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
+    end, settled = int(sales.time[-1]) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
     if earlier is not None:
         links.take_solutions(earlier.replay.layout.links, earlier.until)
         ease.take_solutions(earlier.replay.layout.ease, earlier.until)
@@ -616,7 +646,6 @@ def _new_scratch(n: int) -> Scratch:
         links=np.zeros((n, 8), np.float32),
         dirty=np.zeros(-(-n // CHUNK), np.bool_),
         ease=np.zeros(n, np.float32),
-        touched=np.zeros(n, np.int32),
         own_items=np.zeros(n, np.int32),
         all_items=np.arange(n, dtype=np.int32),
         target=np.full(n, -1, np.int64),
