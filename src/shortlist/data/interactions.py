@@ -965,7 +965,9 @@ def without_negative(data: Interactions) -> Interactions:
 
 
 NO_IDS = IdMap.of([])
-NO_EVENTS = Interactions.from_dense(NO_IDS, NO_IDS, NO_BASKET, NO_BASKET, NO_TIME, NO_BASKET, NO_WEIGHT)
+NO_EVENTS = Interactions(  # without kernels, which would be loaded or compiled with the module
+    NO_IDS, NO_IDS, np.zeros(1, np.int64), NO_BASKET.copy(), np.zeros(1, np.int64), np.zeros(1, np.int64)
+)
 
 
 class Events(NamedTuple):

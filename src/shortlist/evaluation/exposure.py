@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.stats import beta
+from scipy.special import betaincinv  # scipy.stats, which has the same, takes long to import
 
 from shortlist.core.metrics import Metric, calibration_error
 from shortlist.core.params import check_number
@@ -355,8 +355,8 @@ def evaluate_tails(
     position = (before[1:] - np.repeat(before[shown.indptr[:-1]], np.diff(shown.indptr)))[added]
     n, hits = np.bincount(position)[1:], np.bincount(position, relevant[added])[1:]
     error = (1 - confidence) / 2
-    low = np.where(hits > 0, beta.ppf(error, hits, n - hits + 1), 0.0)  # Clopper and Pearson, 1934
-    high = np.where(hits < n, beta.ppf(1 - error, hits + 1, n - hits), 1.0)
+    low = np.where(hits > 0, betaincinv(hits, n - hits + 1, error), 0.0)  # Clopper and Pearson, 1934
+    high = np.where(hits < n, betaincinv(hits + 1, n - hits, 1 - error), 1.0)
     rates = {"rate": hits / n, "low": low, "high": high}
     values = {name.replace("rate", "value"): gain * rate - cost for name, rate in rates.items()}
     return pl.DataFrame(

@@ -317,6 +317,12 @@ def merge_links(table: LinkTable, new: NewPairs, most: int, out: LinkTable) -> i
     for i in range(n_items):
         n, total = 0, table.total[i]
         out.starts[i] = used
+        if new.begin[i] == new.end[i]:  # as it was
+            for p in range(table.starts[i], table.starts[i + 1]):
+                out.other[used], out.weight[used] = table.other[p], table.weight[p]
+                used += 1
+            out.total[i] = total
+            continue
         for p in range(table.starts[i], table.starts[i + 1]):
             value[table.other[p]] = table.weight[p]
             listed[n] = table.other[p]

@@ -1106,10 +1106,13 @@ class Recommender(Estimator, ABC):
         --------
         >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample")).prepare()
         """
-        users = self.users_.values.head(1024)
-        factors = self.score(self.build_request(users)).factors
-        if factors is not None and factors.index_cache is not None and factors.index_cache.index is None:
-            factors.index_cache.index = build_index(factors, None, n_threads)
+        for n_users in (1, 1024):  # the index depends on the norms of many vectors
+            factors = self.score(self.build_request(self.users_.values.head(n_users))).factors
+            if factors is None or factors.index_cache is None or factors.index_cache.index is not None:
+                return self
+        assert factors is not None
+        assert factors.index_cache is not None
+        factors.index_cache.index = build_index(factors, None, n_threads)
         return self
 
     def build_request(

@@ -37,7 +37,7 @@ class ServeConfig:
     log_share: float = 1.0  # share of lists that are logged
     explore: float = 0.0  # share of lists that run a few items longer, if the request does not say
     keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
-    poll: float = 0.3  # seconds between two looks for new events and activations
+    poll: float = 0.1  # seconds between two looks for new events and activations
     cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
     refit: str = ""  # "daily@03:00" or empty
     keep_models: int = 3  # refitted models that are kept
