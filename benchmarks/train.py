@@ -36,6 +36,7 @@ SHAPES = {  # users, items, rows
     "sparse": (107_000, 1_280_000, 6_400_000),
     "quick": (20_000, 5_000, 1_000_000),
 }
+SIZES = [SHAPES["quick"], (63_000, 18_000, 7_500_000), SHAPES["dense"]]  # for the range of ratios
 
 
 class Spent(NamedTuple):
@@ -296,6 +297,7 @@ def main() -> None:
         "dense": lambda: compare("dense", options.epochs),
         "sparse": lambda: compare("sparse", options.epochs),
         "hrm_rows_per_processor_second": lambda: hrm_rate(20_000),
+        "sizes": compare_sizes,
         "cold_start_seconds": cold_start,
         "growth": lambda: growth([1_000_000, 10_000_000, 100_000_000]),
     }
@@ -329,6 +331,23 @@ def summarize(runs: list[dict[str, object]], peers: list[dict[str, object]]) -> 
         "processor_ratio_to_implicit": round(float(np.median(processor)), 2),
         "processor_ratio_range": [round(min(processor), 2), round(max(processor), 2)],
     }
+
+
+def compare_sizes(n_runs: int = 2, epochs: int = 3) -> list[dict[str, object]]:
+    """How many times as fast as implicit BPRMF is per processor second, for each size and each run."""
+    found = []
+    for n_users, n_items, n_rows in SIZES:
+        indptr, item, users, held = hold_out(*generate(n_users, n_items, n_rows))
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(Path(folder) / "data.npz")
+            np.savez(path, indptr=indptr, item=item, users=users, held=held, n_items=n_items)
+            ratios = []
+            for _ in range(n_runs):
+                ours, theirs = (run_alone(name, path, epochs) for name in ("shortlist BPRMF", "implicit BPR"))
+                ratios.append(round(theirs["processor_seconds"] / ours["processor_seconds"], 1))
+        found.append({"interactions": int(item.size), "epochs": epochs, "processor_ratios": ratios})
+        print(found[-1], flush=True)
+    return found
 
 
 def compare(shape: str, epochs: int) -> dict[str, object]:

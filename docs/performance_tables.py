@@ -151,13 +151,20 @@ def two_stage_growth(found: Found) -> Rows:
         )
 
 
-def automatic(found: Found) -> Rows:
+def automatic(found: Found, part: str = "fit") -> Rows:
     """`sl.fit` beside an earlier commit (benchmarks/waiting.py)."""
-    titles = {"online-retail": "Online Retail", "ta-feng": "Ta-Feng", "ml-1m": "MovieLens-1M"}
+    titles = {
+        "sample": "sample",
+        "online-retail": "Online Retail",
+        "ta-feng": "Ta-Feng",
+        "ml-1m": "MovieLens-1M",
+    }
     f1, held_out = "validation F1 at the best N", "F1 on other users"
     yield ("data", "processor seconds", "before", "times as fast", f1, "before", held_out, "before")
     for key, title in titles.items():
-        run = found["fit"][key]
+        run = found[part].get(key)
+        if run is None:
+            continue
         now, before = run["this tree"], run["commit"]
         yield (
             title,
@@ -174,10 +181,10 @@ def automatic(found: Found) -> Rows:
 def speed(training: Found, lists: Found, evaluation: Found) -> Rows:
     """What the README says about speed: ratios of processor time to another library in the same run."""
     yield ("task", "compared with", "times as fast, per processor second")
-    dense = training["dense"]
-    size = f"{dense['interactions'] / 1e6:.0f} million rows"
-    ratio = dense["shortlist BPRMF"]["processor_ratio_to_implicit"]
-    yield (f"train `BPRMF`, {size}, 64 factors", "implicit, BPR", f"{ratio:.0f}")
+    rows = [size["interactions"] / 1e6 for size in training["sizes"]]
+    ratios = [ratio for size in training["sizes"] for ratio in size["processor_ratios"]]
+    task = f"train `BPRMF`, {min(rows):.0f} to {max(rows):.0f} million rows, 64 factors"
+    yield (task, "implicit, BPR", f"{min(ratios):.0f} to {max(ratios):.0f}")
     ratio = lists["items_27k"]["top_20_als"]["one_thread_cpu_ratio_to_implicit"]
     yield ("exact top 20 of 27,000 items, ALS factors", "implicit", f"{ratio:.1f}")
     ratio = evaluation["ratios"]["ranx on arrays / shortlist on objects, processor time"]

@@ -5,6 +5,7 @@ python docs/tables.py --examples  # also update the output of the example script
 """
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -120,21 +121,24 @@ def published() -> Rows:
     titles = {key: title for key, title in (STRICT | DATASETS).items() if key in found}
     users = (f"{title} ({found[key]['users']:,} users)" for key, title in titles.items())
     yield ("F1 over all users", *users)
-    for name in next(iter(found[key]["rows"] for key in titles)):
+    rows = [found[key]["rows"] for key in titles]
+    for name in rows[0]:
+        if not all(name in named for named in rows):
+            continue
         cells = []
-        for row in (found[key]["rows"][name] for key in titles):
-            ours = "" if "p" not in row else f", {row['relative']:+.1%}, {_p(row['p_holm'], FLOOR)}"
+        for row in (named[name] for named in rows):
+            ours = "" if "p" not in row else f", {row['relative']:+.1%}, {_corrected(row)}"
             cells.append(f"{row['f1']:.4f}{ours}")
         yield (name, *cells)
-        if name == "TwoStage, PerK" and "perk_f1_by_prior" in next(iter(found[key] for key in titles)):
-            yield ("TwoStage, PerK with a prior of 10", *(_strong_prior(found[key]) for key in titles))
+    yield ("prior of PerK, chosen on validation", *(f"{found[key]['perk_prior']:g}" for key in titles))
     yield ("gap recovered", *(f"{found[key]['gap_recovered']:.1%}" for key in titles))
+    yield ("seeds", *(str(found[key]["seeds"]) for key in titles))
 
 
-def _strong_prior(found: dict[str, Any]) -> str:
-    """PerK with its best prior, and by how much the lists chosen on validation are better."""
-    f1, ours = found["perk_f1_by_prior"]["10"], "TwoStage, expected F1 as chosen on validation"
-    return f"{f1:.4f}, {found['rows'][ours]['f1'] / f1 - 1:+.1%}"
+def _corrected(row: dict[str, Any]) -> str:
+    """The corrected p-value; with ≤ if no bootstrap sample was as far from 0."""
+    p = math.ceil(1000 * row["p_holm"]) / 1000 if row["p_is_bound"] else row["p_holm"]
+    return f"p {'≤' if row['p_is_bound'] else '='} " + f"{p:.3f}".replace("0.", ".", 1)
 
 
 SHORT = {
@@ -187,12 +191,21 @@ def boundary() -> Rows:
         )
 
 
-FLOOR = 0.003  # the smallest p-value of 10,000 resamples after Holm's correction over 30 tests
+def drift() -> Rows:
+    """How often the next score lies within two errors of `held_out` (benchmarks/drift.py)."""
+    yield ("generated shops", "miss (rms)", "standard error", "covers", "error with drift (median)", "covers")
+    for name, row in results("drift")["rows"].items():
+        yield (
+            name,
+            f"{row['miss']:.4f}",
+            f"{row['standard_error']:.4f}",
+            f"{row['within_two_standard_errors']:.1%}",
+            f"{row['error']:.4f}",
+            f"{row['within_two_errors']:.1%}",
+        )
 
 
-def _p(value: float, floor: float = 0.0) -> str:
-    if floor and round(value, 3) <= floor:
-        return f"p ≤ {floor:.3f}".replace("0.", ".", 1)
+def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
 
 
@@ -361,6 +374,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "waiting": lambda: performance_tables.waiting(results("waiting")),
         "two_stage_growth": lambda: performance_tables.two_stage_growth(results("waiting")),
         "automatic": lambda: performance_tables.automatic(results("waiting")),
+        "joint": lambda: performance_tables.automatic(results("waiting"), "joint_choice"),
         "rest": lambda: performance_tables.rest(*map(results, ("train", "recommend", "compile"))),
     },
     "results.md": {
@@ -370,6 +384,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "published": published,
         "leave_one_out": leave_one_out,
         "boundary": boundary,
+        "drift": drift,
         "ablation": ablation,
         "curve": curve,
         "gap": gap,

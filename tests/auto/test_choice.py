@@ -110,6 +110,7 @@ def test_a_boundary_that_is_chosen_is_served_and_saved(tmp_path, monkeypatch):
     monkeypatch.setattr(auto_choice, "default_cutoffs", lambda *_, **__: {"fixed N": FixedN(N=1)})
     model = sl.fit(sl.load_dataset("sample"), models=sl.DKHRM(n_epochs=3))
     assert model.selection_.cutoffs[0]["cutoff"] == "the model's boundary"
+    assert model.cutoff_ is None
     lists = sl.load_model(model.save(tmp_path / "m")).recommend()
     assert lists.lengths.tolist() == model.recommend(cutoff="boundary").lengths.tolist()
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shortlist.auto.choice import choose_jointly, held_out_score
-from shortlist.auto.cutoff_choice import CutoffChoice, check_metric
+from shortlist.auto.cutoff_choice import BOUNDARY, CutoffChoice, check_metric
 from shortlist.auto.progress import show_progress
 from shortlist.auto.search import Search
 from shortlist.auto.validation import (
@@ -236,7 +236,9 @@ def fit(
     _keep_groups(model, content)
     rows = _model_rows(search, compared, next(n for n, one in enumerate(validated) if one is best))
     report = _report(search, rows, choice, held_out)
-    return model.set_cutoff(None if choice is None else choice.cutoff, report)
+    if choice is None or choice.name == BOUNDARY:  # without a cutoff, lists end at the model's boundary
+        return model.set_cutoff(None, report)
+    return model.set_cutoff(choice.cutoff, report)
 
 
 def _keep_groups(model: Recommender, items: Items | None) -> Recommender:
