@@ -271,3 +271,118 @@ def amazon_seller(path, seed=0):
     )
     table.to_csv(path, index=False, sep="\t")
     return rows[(status == "Shipped") & (quantity > 0)]
+
+
+def magento(path, seed=0):
+    """Order items of Magento with semicolons: `item_id` is the line, a variant repeats its product."""
+    rows = purchases(seed)
+    rng = np.random.default_rng(seed + 1)
+    words = ["complete", "processing", "canceled", "closed", "pending_payment"]
+    status = rows["order"].map(dict(enumerate(rng.choice(words, 400, p=[0.7, 0.1, 0.1, 0.05, 0.05]))))
+    refunded = np.where(rng.random(len(rows)) < 0.05, rows["quantity"], 0)
+    table = pd.DataFrame(
+        {
+            "item_id": np.arange(len(rows)) + 1,
+            "parent_item_id": "NULL",
+            "order_id": rows["order"] + 1,
+            "increment_id": [f"{order:09d}" for order in rows["order"]],
+            "status": status,
+            "created_at": rows["when"].dt.strftime("%Y-%m-%d %H:%M:%S"),
+            "customer_id": np.where(rows["user"] % 3 == 0, "", rows["user"].astype(str)),
+            "customer_email": "user" + rows["user"].astype(str) + "@example.org",
+            "product_id": rows["item"] + 500,
+            "sku": "MG-" + rows["item"].astype(str),
+            "name": "Thing",
+            "qty_ordered": [f"{quantity}.0000" for quantity in rows["quantity"]],
+            "qty_refunded": [f"{quantity}.0000" for quantity in refunded],
+        }
+    )
+    parts = table.head(50).assign(parent_item_id=table["item_id"].head(50).astype(str), product_id=9)
+    pd.concat([table, parts]).to_csv(path, index=False, sep=";")
+    return rows[status.isin(["complete", "processing"]) & (refunded < rows["quantity"])]
+
+
+def prestashop(path, seed=0):
+    """Order details of PrestaShop: states are numbers."""
+    rows = purchases(seed)
+    state = rows["order"].map(dict(enumerate(np.random.default_rng(seed).choice([2, 4, 5, 6, 7], 400))))
+    pd.DataFrame(
+        {
+            "id_order": rows["order"] + 1,
+            "reference": "XKB" + rows["order"].astype(str),
+            "id_customer": rows["user"] + 1,
+            "current_state": state,
+            "product_id": rows["item"] + 10,
+            "product_reference": "demo_" + rows["item"].astype(str),
+            "product_quantity": rows["quantity"],
+            "date_add": rows["when"].dt.strftime("%Y-%m-%d %H:%M:%S"),
+        }
+    ).to_csv(path, index=False, sep=";")
+    return rows[state < 6]
+
+
+def etsy(path, seed=0):
+    """Sold items of Etsy: a transaction is a line, the SKU is often empty, months come first."""
+    rows = purchases(seed)
+    pd.DataFrame(
+        {
+            "Sale Date": rows["when"].dt.strftime("%m/%d/%y"),
+            "Item Name": "Thing " + rows["item"].astype(str),
+            "Buyer": "b" + rows["user"].astype(str),
+            "Quantity": rows["quantity"],
+            "Transaction ID": np.arange(len(rows)) + 4_000,
+            "Listing ID": rows["item"] + 1_000,
+            "Date Paid": rows["when"].dt.strftime("%m/%d/%Y"),
+            "Order ID": rows["order"] + 3_000,
+            "SKU": "",
+        }
+    ).to_csv(path, index=False)
+    return rows
+
+
+def with_states(path, language, encoding, seed=0):
+    """Order lines with accents and the states of orders in French or Spanish."""
+    rows = purchases(seed)
+    names, words = {
+        "french": (
+            ("N° commande", "Date de commande", "Code client", "Réf. article", "Qté", "État"),
+            ("Livrée", "Annulée", "Remboursée"),
+        ),
+        "spanish": (
+            ("Nº pedido", "Fecha pedido", "Cliente", "Artículo", "Unidades", "Estado del pedido"),
+            ("Enviado", "Cancelado", "Devuelto"),
+        ),
+    }[language]
+    state = rows["order"].map(dict(enumerate(np.random.default_rng(seed).choice(3, 400, p=[0.8, 0.1, 0.1]))))
+    columns = (
+        rows["order"] + 9_000,
+        rows["when"].dt.strftime("%d/%m/%Y %H:%M"),
+        "C" + rows["user"].astype(str),
+        "Thé " + rows["item"].astype(str),
+        [f"{quantity},0" for quantity in rows["quantity"]],
+        [words[number] for number in state],
+    )
+    table = pd.DataFrame(dict(zip(names, columns, strict=True)))
+    table.to_csv(path, index=False, sep=";", encoding=encoding)
+    return rows[state == 0]
+
+
+def mongo(path, seed=0):
+    """Orders as mongoexport writes them: objects for ids and dates, lines in a list."""
+    rows = purchases(seed)
+    lines = []
+    for order, basket in rows.groupby("order"):
+        order_lines = [
+            {"product": {"sku": f"M{item}"}, "qty": int(quantity), "price": {"$numberDecimal": "9.90"}}
+            for item, quantity in zip(basket["item"], basket["quantity"], strict=True)
+        ]
+        body = {
+            "_id": {"$oid": f"{order:024x}"},
+            "customer": {"_id": {"$oid": "0"}, "email": f"c{basket['user'].iloc[0]}@example.org"},
+            "createdAt": {"$date": basket["when"].iloc[0].strftime("%Y-%m-%dT%H:%M:%S.000Z")},
+            "status": "cancelled" if order % 9 == 0 else "paid",
+            "lines": order_lines,
+        }
+        lines.append(json.dumps(body) + "\n")
+    path.write_text("".join(lines))
+    return rows[rows["order"] % 9 != 0]

@@ -59,7 +59,7 @@ class TestColumns:
         [
             ("event", ["view", "cart", "purchase"], "event = 'purchase'"),
             ("behavior_type", ["pv", "fav", "buy"], "behavior_type = 'buy'"),
-            ("Event Type", ["PageView", "AddToCart", "Purchase"], "\"Event Type\" = 'Purchase'"),
+            ("Event Type", ["PageView", "AddToCart", "Purchase"], "Event Type = 'Purchase'"),
             ("status", ["paid", "shipped", "Cancelled"], "status not in ('Cancelled')"),
             ("État", ["Livré", "Annulé", "Remboursé"], "État not in ('Annulé', 'Remboursé')"),
             ("Statut", ["payé", "annulé", "expédié"], "Statut not in ('annulé')"),
@@ -122,6 +122,11 @@ class TestRows:
         assert "100% of the items have a single row" in doubt
         assert "--item_id" in doubt
 
+    def test_items_that_are_lists(self):
+        orders = shop().group_by("customer", "created_at", "order_id", maintain_order=True)
+        table = orders.agg(products=pl.col("sku").cast(pl.String).str.join(", "))
+        assert any("several items in one value" in doubt for doubt in doubts_of(table, item_id="products"))
+
     def test_users_that_are_events(self):
         table = shop().with_row_index("event_id")
         assert any(
@@ -147,6 +152,14 @@ class TestRows:
         assert doubts_of(pl.concat([table, late]), future="drop") == ()
         (doubt,) = doubts_of(pl.concat([table, late]), future="keep")
         assert "--future drop" in doubt
+
+    def test_all_times_in_the_future(self):
+        table = shop().with_columns(created_at=pl.col("created_at").dt.offset_by("40y"))
+        for future in ("error", "drop"):
+            with pytest.raises(sl.errors.DataError, match="keep them with"):
+                sl.read_interactions(table, future=future)
+        (doubt,) = doubts_of(table, future="keep")
+        assert "in the future" in doubt
 
 
 @pytest.mark.parametrize("name", [dataset.name for dataset in list_datasets()])

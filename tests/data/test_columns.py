@@ -121,9 +121,9 @@ class TestErrors:
     def test_ambiguous_aliases(self):
         message = error_of(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
         assert "'user' or 'customer_id'" in message
-        assert "pass user_id='user'" in message
+        assert "such as user_id='user'" in message
         message = error_of(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
-        assert 'timestamp="" to use neither' in message
+        assert 'timestamp="" to use none' in message
 
     def test_one_column_for_two_roles(self):
         assert "must be different columns" in error_of(pl.DataFrame(PLAIN), user_id="item_id")

@@ -1,6 +1,7 @@
 """Exports from file to the right rows: counts and rows are those of pandas."""
 
 import json
+import re
 
 import pandas as pd
 import polars as pl
@@ -8,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import shortlist as sl
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, DataWarning
 from tests import exports
 
 
@@ -84,6 +85,89 @@ class TestRecognized:
         assert counts(data) == truth(expected)
         assert data.weight.sum() == expected["quantity"].sum()
 
+    def test_magento(self, tmp_path, seed):
+        expected = exports.magento(tmp_path / "items.csv", seed)
+        data = sl.read_interactions(tmp_path / "items.csv")
+        assert counts(data) == truth(expected)
+        assert data.weight.sum() == expected["quantity"].sum()
+        assert data.source.columns["item_id"] == "sku"  # item_id is the number of the line
+
+    def test_prestashop(self, tmp_path, seed):
+        expected = exports.prestashop(tmp_path / "details.csv", seed)
+        data = sl.read_interactions(tmp_path / "details.csv")
+        assert counts(data) == truth(expected)
+
+    def test_etsy(self, tmp_path, seed):
+        expected = exports.etsy(tmp_path / "sold.csv", seed)
+        data = sl.read_interactions(tmp_path / "sold.csv")
+        assert counts(data) == truth(expected)
+        assert "'SKU' is empty" in notes(data)
+        assert "'Transaction ID' differs in every row" in notes(data)
+
+
+class TestAdvice:
+    """The condition that a doubt suggests gives the right rows when it is copied."""
+
+    @pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+    @pytest.mark.parametrize("language", ["french", "spanish"])
+    def test_states(self, tmp_path, language, encoding):
+        expected = exports.with_states(tmp_path / "e.csv", language, encoding)
+        with pytest.warns(DataWarning, match="some rows are no purchases") as caught:
+            sl.read_interactions(tmp_path / "e.csv")
+        (advice,) = re.findall(r'where="(.*?)"', str(caught[0].message))[:1]
+        data = sl.read_interactions(tmp_path / "e.csv", where=advice)
+        assert counts(data) == truth(expected)
+        assert data.weight.sum() == expected["quantity"].sum()
+        assert data.source.doubts == ()
+
+    def test_documents(self, tmp_path):
+        expected = exports.mongo(tmp_path / "e.jsonl")
+        data = sl.read_interactions(
+            tmp_path / "e.jsonl", where="status <> 'cancelled' and createdAt.$date > '2000'"
+        )
+        assert counts(data) == truth(expected)
+
+    def test_flat_visits(self, tmp_path):
+        (tmp_path / "v.csv").write_text("visitorId,itemSKU (actionDetails 2 itemDetails 0)\nv,s\n")
+        with pytest.raises(DataError, match=r"must be exported as JSON"):
+            sl.read_interactions(tmp_path / "v.csv")
+
+    @pytest.mark.parametrize("line", [[f"p{k}" for k in range(30)], ["0", "1", "4.5"] * 10])
+    def test_a_matrix(self, tmp_path, line):
+        (tmp_path / "m.csv").write_text(f"{','.join(line)}\n{','.join('1' * 30)}\n")
+        with pytest.raises(DataError, match=r"one row per user and item"):
+            sl.read_interactions(tmp_path / "m.csv")
+
+    def test_no_header(self, tmp_path):
+        (tmp_path / "m.csv").write_text("1,10,5\n2,11,3\n")
+        with pytest.raises(DataError, match=r"header='user_id,item_id") as caught:
+            sl.read_interactions(tmp_path / "m.csv")
+        assert caught.value.parameter == "header"
+        data = sl.read_interactions(tmp_path / "m.csv", header="user_id,item_id,weight")
+        assert data.weight.tolist() == [5, 3]
+
+    def test_several_candidates(self):
+        rows = {"user": ["a", "a", "b", "b"], "sku": [1, 2, 1, 2]}
+        same = pl.DataFrame(rows | {"product_code": ["x", "y", "x", "y"]})
+        for table in (same, same.lazy(), same.to_pandas(), same.to_arrow()):
+            data = sl.read_interactions(table)
+            assert "item_id is column 'sku'; 'product_code' tells the same rows apart" in notes(data)
+        with pytest.raises(DataError, match="item_id must match one column"):
+            sl.read_interactions(pl.DataFrame(rows | {"product_code": ["x", "x", "x", "y"]}))
+
+    def test_dates_with_the_name_of_a_month(self):
+        for text, expected in (
+            ("May 1, 2024", "%B %d, %Y"),
+            ("May-01-24", "%B-%d-%y"),
+            ("1 May 2024 08:30", "%d %B %Y %H:%M"),
+            ("01-MAY-2024", "%d-%B-%Y"),
+        ):
+            data = sl.read_interactions(
+                pl.DataFrame({"user": ["a", "b"], "item": [1, 2], "date": [text] * 2})
+            )
+            assert expected in notes(data)
+            assert data.time[0] // 86_400_000_000 == 19_844
+
 
 class TestChoices:
     def test_a_plain_table_can_be_asked_for(self, tmp_path):
@@ -144,7 +228,7 @@ class TestChoices:
 
     def test_unknown_format(self, tmp_path):
         with pytest.raises(ConfigError, match=r"format must be one of .*'shopify'"):
-            sl.read_interactions(tmp_path / "e.csv", format="magento")
+            sl.read_interactions(tmp_path / "e.csv", format="xls")
 
 
 @pytest.mark.parametrize("preamble", ["", "sep=;\r\n", "\ufeff"])

@@ -224,7 +224,7 @@ class TestInvalidFiles:
 
     def test_ambiguous_columns(self, write):
         message = error_of(write("e.csv", "user,item,movie\na,b,c\n"))
-        assert "got 'item' or 'movie'; pass item_id='item'" in message
+        assert "got 'item' or 'movie'; pass one, such as item_id='item'" in message
 
     @pytest.mark.parametrize(
         ("content", "expected"),

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 # Flags that say nothing about Parquet files on a cluster.
-OF_FILES = ("where", "format", "separator", "encoding", "query", "table")
+OF_FILES = ("where", "format", "separator", "header", "encoding", "query", "table")
 
 
 def fit_folder(

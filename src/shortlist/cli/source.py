@@ -79,6 +79,8 @@ class Reading:
         Kind of the export, if its columns do not show it; csv or jsonl: a plain table.
     separator
         Separator of the fields in a text file.
+    header
+        Columns of a text file without a header line, as user_id,item_id.
     encoding
         Encoding of a text file, such as cp1252.
     query
@@ -108,6 +110,8 @@ class Reading:
             "jsonl",
             "shopify",
             "woocommerce",
+            "magento",
+            "prestashop",
             "ga4",
             "matomo",
             "amazon-seller",
@@ -115,6 +119,7 @@ class Reading:
         | None
     ) = None
     separator: str | None = None
+    header: str | None = None
     encoding: str | None = None
     query: str | None = None
     table: str | None = None
@@ -295,11 +300,6 @@ def read_source(
         )
     if data.source is not None:
         _print_source(data.source)
-    if merged and training and data.n_baskets == data.active_users.size and data.time is None:
-        print_note(
-            "without times or baskets a repeated purchase looks like a duplicate; if users buy items "
-            "repeatedly, set --timestamp or --basket_id"
-        )
     if data.weight is not None and training:
         print_note(
             "weights (ratings, quantities, …) count if the model takes --set weighting=linear, log or cap"

@@ -3,7 +3,7 @@
 import re
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -96,7 +96,8 @@ def _combine(first: str, second: str) -> str:
 # `userid`. The first alias is the conventional name. Then come German, French and Spanish names.
 ALIASES = ColumnNames(
     user_id="userid user uid username customerid customer custid customerno customernumber customernr "
-    "visitorid memberid accountid reviewerid shopperid buyerid buyer householdkey householdid "
+    "visitorid memberid accountid reviewerid shopperid buyerid buyer buyerusername patronid patron "
+    "borrowerid borrower householdkey householdid "
     "kundennummer kundennr kundenid kunde kdnr nutzerid nutzer benutzerid benutzer kaufer "
     "clientid idcustomer iduser "
     + _combine("id num numero no code n", "client cliente")
@@ -104,7 +105,7 @@ ALIASES = ColumnNames(
     item_id="itemid item iid iditem idproduct itemcode itemno itemnumber itemsku itemproductid "
     + _combine("product variant lineitem article", "id sku code no number ref reference")
     + " product movieid movie article sku skuid trackid track songid song artistid artist bookid book asin "
-    "parentasin newsid videoid gameid businessid poiid venueid stockcode "
+    "parentasin newsid videoid gameid businessid poiid venueid listingid stockcode "
     + _combine("artikel produkt", "nummer nr id")
     + " artikel artnr produkt "
     + _combine("id code ref reference", "produit article articulo producto")
@@ -150,6 +151,7 @@ ALIASES = ColumnNames(
 SECOND_ALIASES = {
     "user_id": "client email emailaddress customeremail buyeremail billingemail emailbilling userpseudoid "
     "anonymousid deviceid cookieid idvisitor",
+    "item_id": "referencia reference ref",
 }
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 TIME_UNIT = re.compile(r"(?<=.)(ms|us|ns|utc|gmt)$")  # timestamp_ms, created_at_utc
@@ -165,9 +167,12 @@ ROLE_WORDS = {
     "prix montant cantidad precio importe",
 }
 TIME_WORDS = {"time", "timestamp", "datetime", "date", "day", "ts", "dt", "epoch", "when"}
-# 2024-05-01 13:45, 1.5.2024, 5/1/24 1:45 PM, 01-May-2024
+# 2024-05-01 13:45, 1.5.2024, 5/1/24 1:45 PM, 01-May-2024, May 1, 2024
 MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
-DATE = rf"^\s*(\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|\d{{1,2}}[ -]{MONTH}[ -]\d{{2,4}})([T ,].*)?$"
+DATE = (
+    rf"^\s*(\d{{1,4}}[-/.]\d{{1,2}}[-/.]\d{{1,4}}|\d{{1,2}}[ -]{MONTH}[ -]\d{{2,4}}|"
+    rf"{MONTH}[ -]\d{{1,2}}(, ?| |-)\d{{2,4}})([T ,].*)?$"
+)
 FIRST_EPOCH = 1e8  # seconds: 1973; smaller numbers are not taken for times
 DAYS = (19000101, 21001231)  # a column within this range is YYYYMMDD; as seconds it would be August 1970
 # The size of an epoch number determines its unit: seconds stay below 1e11 until the year 5138.
@@ -324,6 +329,11 @@ def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
 
 
 REQUIRED = ("user_id", "item_id")
+MAX_NAMED = 20  # columns; a table with more, none of which is known, is probably a matrix
+MATRIX = (
+    " A matrix with a column per item must become one row per user and item, or a SciPy matrix for "
+    "Interactions.from_csr."
+)
 DROP_ROWS = (
     "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), "
     "name a column without empty values, such as the e-mail, or filter the table"
@@ -338,8 +348,9 @@ WORDS = {
     "addcart basket removefromcart wishlist fav favorite search scroll sessionstart begincheckout ansicht "
     "warenkorb vue panier vista carrito pv",
     "void": "cancelled canceled cancel refunded refund returned failed voided void declined rejected expired "
-    "trash storniert storno retourniert erstattet annule annulee rembourse cancelado cancelada anulado "
-    "devuelto",
+    "trash storniert storno retourniert erstattet annule annulee rembourse remboursee retourne retournee "
+    "refuse refusee cancelado cancelada anulado anulada devuelto devuelta reembolsado reembolsada fallido "
+    "rechazado",
     "flag": "test deleted bot internal",
 }
 KIND_WORDS, PURCHASES, OTHER_EVENTS, VOID_STATES, FLAG_WORDS = map(str.split, WORDS.values())
@@ -397,7 +408,7 @@ class Table:
 
     def _find_times(self, frame: Any) -> None:
         """Doubt that a table has no times if an unused column looks like one."""
-        preview = _collect(_head(frame), list(self.unused))
+        preview = preview_columns(frame, list(self.unused))
         times = [name for name in self.unused if looks_like_time(preview[name])]
         if times:
             listed = " and ".join(map(repr, times[:3]))
@@ -416,7 +427,7 @@ class Table:
         sessions = set(ROLE_WORDS["basket_id"].split())
         words = {name: set(name_words(name)) for name in self.unused}
         named = [name for name in self.unused if words[name] & {*KIND_WORDS, *FLAG_WORDS, *sessions}]
-        preview = _collect(_head(frame), named[:MAX_PREVIEWED]) if named else pl.DataFrame()
+        preview = preview_columns(frame, named[:MAX_PREVIEWED]) if named else pl.DataFrame()
         for column in preview:
             text = _plain_values(column)
             if not len(text):
@@ -493,11 +504,11 @@ class Table:
         listed = ", ".join(f"row {row + 1:,} ({day})" for row, day in zip(late, days, strict=False))
         rows = f"{late.size:,} of {times.size:,} rows have a time in the future (column {name!r}: {listed}"
         rows += ", …)" if late.size > len(days) else ")"
-        if self.options.future == "error" or late.size == times.size:
+        if self.options.future == "error" or (self.options.future == "drop" and late.size == times.size):
             raise DataError(
                 f"a time must not lie in the future, which would move the lists of all users: {rows}; "
-                'correct the rows, drop them with future="drop" in read_interactions (--future drop) or '
-                'pass "keep".',
+                'correct the rows, drop them with future="drop" in read_interactions (--future drop), or '
+                'keep them with "keep".',
                 parameter="future",
             )
         if self.options.future == "drop":
@@ -583,7 +594,7 @@ def _plain_values(column: pl.Series) -> pl.Series:
 
 def _advise_where(column: pl.Series, text: pl.Series, words: set[str]) -> str | None:
     """A condition for the rows that are purchases, or None if the column does not say that others are not."""
-    name = column.name if column.name.isidentifier() else f'"{column.name}"'
+    name = sql_name(column.name)
     values = text.unique().sort().to_list()
     plain = {value: plain_name(value.removeprefix("wc-")) for value in values}
     original = {str(value).strip().lower(): str(value) for value in column.drop_nulls().unique().to_list()}
@@ -606,6 +617,11 @@ def _advise_where(column: pl.Series, text: pl.Series, words: set[str]) -> str | 
     if bought is None or not set(OTHER_EVENTS) & set(plain.values()):
         return None
     return f"{name} = {original.get(bought, bought)!r}"
+
+
+def sql_name(name: str) -> str:
+    """A column as `where` may name it: as it is, if it begins with a letter."""
+    return name if re.fullmatch(r"[^\W\d][^\"']*", name) else f'"{name}"'
 
 
 def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
@@ -678,24 +694,62 @@ def _check_given(role: str, name: str, names: list[str]) -> str | None:
 
 def find_column(role: str, names: list[str]) -> str | None:
     """The column with the conventional name of this role, or with an alias; ambiguity is an error."""
-    if role in names:
-        return role
-    found = [name for name in names if is_alias(name, role)]
-    found = found or [name for name in names if is_second_alias(name, role)]
-    exact = [name for name in found if plain_name(name) == role.replace("_", "")]
-    found = exact or found
+    found = _find_aliases(role, names)
     if len(found) > 1:
         listed = " or ".join(map(repr, found))
-        leave = "" if role in REQUIRED else f', or {role}="" to use neither'
-        message = f"{role} must match one column, got {listed}; pass {role}={found[0]!r}{leave}."
+        leave = "" if role in REQUIRED else f', or {role}="" to use none'
+        likely = max(found, key=lambda name: "[]" in name)
+        message = f"{role} must match one column, got {listed}; pass one, such as {role}={likely!r}{leave}."
         raise DataError(message, parameter=role)
     return found[0] if found else None
+
+
+def _find_aliases(role: str, names: list[str]) -> list[str]:
+    """The column with the conventional name of this role, or those with an alias."""
+    if role in names:
+        return [role]
+    found = [name for name in names if is_alias(name, role)]
+    found = found or [name for name in names if is_second_alias(name, role)]
+    return [name for name in found if plain_name(name) == role.replace("_", "")] or found
+
+
+def settle_names(
+    preview: Callable[[list[str]], pl.DataFrame], names: list[str], given: ColumnNames
+) -> tuple[ColumnNames, list[str]]:
+    """The names with a choice between several aliases of a role, and notes, if the first rows show one.
+
+    Empty columns are left out, and for baskets those that differ in every row. The first of the others is
+    chosen if all of them tell the same rows apart, such as an id and a code of the same product.
+    """
+    notes = []
+    for role, name in given._asdict().items():
+        found = _find_aliases(role, names) if name is None else []
+        if len(found) < 2 or any("[]" in other for other in found):
+            continue
+        values = [preview([other]).to_series() for other in found]
+        why = {column.name: "is empty" for column in values if not len(_plain_values(column))}
+        if role == "basket_id" and any(column.n_unique() < len(column) for column in values):
+            rows = (column.name for column in values if column.n_unique() == len(column))
+            why = dict.fromkeys(rows, "differs in every row") | why
+        left = [column for column in values if column.name not in why]
+        together = pl.DataFrame(left)
+        n_different = together.n_unique()
+        has_evidence = len(left) == 1 or n_different < together.height
+        if left and has_evidence and all(column.n_unique() == n_different for column in left):
+            name = left[0].name
+            why |= {column.name: "tells the same rows apart" for column in left[1:]}
+            listed = ", ".join(f"{other!r} {reason}" for other, reason in why.items())
+            given = given._replace(**{role: name})
+            notes.append(f"{role} is column {name!r}; {listed} (--{role}).")
+    return given, notes
 
 
 def _missing_message(role: str, names: list[str]) -> str:
     """The error message for a missing required column."""
     rule = f"the table must have a column {role!r} (or an alias of it), got none"
-    return f"{rule}; {_advice(role, role, names)} Pass {role}='…' to name it."
+    has_roles = any(_find_aliases(other, names) for other in ALIASES._fields)
+    matrix = MATRIX if len(names) > MAX_NAMED and not has_roles else ""
+    return f"{rule}; {_advice(role, role, names)} Pass {role}='…' to name it.{matrix}"
 
 
 def _advice(role: str, name: str, names: list[str]) -> str:
@@ -737,9 +791,10 @@ def column_names(frame: Any) -> list[str]:
     return check_distinct([str(name) for name in names])
 
 
-def _head(frame: Any) -> Any:
-    """The first rows of any table."""
-    return frame.slice(0, PREVIEW_ROWS) if hasattr(frame, "column_names") else frame.head(PREVIEW_ROWS)
+def preview_columns(frame: Any, wanted: list[str]) -> pl.DataFrame:
+    """The first rows of the wanted columns of any table."""
+    is_arrow = hasattr(frame, "column_names")
+    return _collect(frame.slice(0, PREVIEW_ROWS) if is_arrow else frame.head(PREVIEW_ROWS), wanted)
 
 
 def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
@@ -917,19 +972,22 @@ def guess_time_format(series: pl.Series) -> str | None:
 def suggest_formats(text: str) -> list[str]:
     """Formats that fit a date with the year last, such as 31.12.2024 08:30; day first, then month first."""
     found = re.fullmatch(
-        r"(\d\d?)([./-])(\d\d?)\2(\d{4}|\d\d)(T|,?\s*)(\d\d?:\d\d(:\d\d)?)?( ?[AaPp][Mm])?", text.strip()
+        rf"(\d\d?|{MONTH})([./ -])(\d\d?|{MONTH})(\2|, ?)(\d{{4}}|\d\d)(T|,?\s*)"
+        r"(\d\d?:\d\d(:\d\d)?)?( ?[AaPp][Mm])?",
+        text.strip(),
     )
     if found is None:
         return []
-    first, mark, second, year, gap, clock, seconds, half = found.groups()
-    time = "" if clock is None else f"{gap}{'%H' if half is None else '%I'}:%M"
+    first, mark, second, gap, year, between, clock, seconds, half = found.groups()
+    time = "" if clock is None else f"{between}{'%H' if half is None else '%I'}:%M"
     time += ("" if seconds is None else ":%S") + ("" if half is None else half[:-2] + "%p")
-    dates = []
-    if int(second) <= 12:
-        dates.append(f"%d{mark}%m{mark}")
-    if int(first) <= 12 and mark != ".":  # dots separate only dates with the day first
-        dates.append(f"%m{mark}%d{mark}")
-    return [f"{date}%{'Y' if len(year) == 4 else 'y'}{time}" for date in dates]
+    month = next((name for name in (first, second) if name.isalpha()), None)
+    orders = [("%d", "%m")] if month is None and int(second) <= 12 else []
+    if month is None and int(first) <= 12 and mark != ".":  # dots separate only dates with the day first
+        orders.append(("%m", "%d"))
+    if month is not None:
+        orders = [("%B", "%d") if month == first else ("%d", "%B")]
+    return [f"{a}{mark}{b}{gap}%{'Y' if len(year) == 4 else 'y'}{time}" for a, b in orders]
 
 
 def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:

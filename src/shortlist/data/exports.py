@@ -42,7 +42,7 @@ class Export(NamedTuple):
     rules: tuple[Rule, ...] = ()
     instead: Mapping[str, Names] = {}  # role → column that fills its empty values
     refunds: Rule | None = None  # rows whose quantity counts negative
-    refunded: Names = ()  # column with the returned part of the quantity
+    refunded: Names = ()  # columns with returned parts of the quantity
     first_line: bool = False  # whether only the first line of an order has the columns of the rules
 
 
@@ -123,13 +123,16 @@ EXPORTS = {
     ),
     "amazon-seller": Export(
         "Amazon orders",
-        (frozenset({"amazonorderid", "purchasedate", "sku"}),),
+        (
+            frozenset({"amazonorderid", "purchasedate", "sku"}),
+            frozenset({"orderid", "orderitemid", "purchasedate", "sku"}),
+        ),
         {
             "user_id": ("buyeremail", "buyeridentifier", "buyername"),
             "item_id": ("sku", "asin"),
             "timestamp": ("purchasedate",),
             "weight": ("quantity", "quantitypurchased", "quantityshipped"),
-            "basket_id": ("amazonorderid",),
+            "basket_id": ("amazonorderid", "orderid"),
             "item_name": ("productname",),
         },
         (
@@ -138,12 +141,45 @@ EXPORTS = {
             Rule("of canceled items (quantity 0)", ("quantity", "quantitypurchased"), "0"),
         ),
     ),
+    "magento": Export(
+        "Magento order items",
+        (frozenset({"orderid", "sku", "qtyordered"}), frozenset({"incrementid", "sku", "qtyordered"})),
+        {
+            "user_id": ("customerid", "customeremail"),
+            "item_id": ("sku", "productid"),
+            "timestamp": ("createdat", "ordercreatedat"),
+            "weight": ("qtyordered",),
+            "basket_id": ("orderid", "incrementid"),
+            "item_name": ("name", "productname"),
+        },
+        (
+            Rule("of cancelled, refunded or unpaid orders", ANY_STATUS, f"{CANCELLED} closed fraud pending"),
+            Rule("of parts of another row", ("parentitemid",)),
+        ),
+        {"user_id": ("customeremail",)},
+        refunded=("qtyrefunded", "qtycanceled"),
+    ),
+    "prestashop": Export(
+        "PrestaShop order details",
+        (frozenset({"idorder", "idcustomer", "productid", "productquantity"}),),
+        {
+            "user_id": ("idcustomer",),
+            "item_id": ("productid",),
+            "timestamp": ("dateadd", "invoicedate"),
+            "weight": ("productquantity",),
+            "basket_id": ("idorder",),
+            "item_name": ("productname",),
+        },
+        (Rule("of cancelled, refunded or failed orders (states 6, 7, 8)", ("currentstate",), "6 7 8"),),
+        refunded=("productquantityrefunded", "productquantityreturn"),
+    ),
 }
 # Values of an id that say that there is none; the first ones only for users.
 EMPTY = (("0", "guest", "", "(not set)", "null", "none"), ("", "(not set)", "null", "none"))
 MAX_CONDITION = 2000  # characters
 FUNCTIONS = "in and or not lower upper trim length abs coalesce cast between"
-PATH = re.compile(r"""("[^"]*"|'(?:[^']|'')*')|(?<![\w"'\]])([A-Za-z_]\w*(?:\[\])?(?:\.\w+(?:\[\])?)*)""")
+KEYWORDS = f"{FUNCTIONS} is null like true false as case when then else end"
+QUOTED = r"""("[^"]*"|'(?:[^']|'')*')"""
 
 
 class Prepared(NamedTuple):
@@ -185,8 +221,8 @@ def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) ->
     needed = {*roles.values(), *conditioned}
     if export is not None:
         columns = [rule.column for rule in (*rules, export.refunds) if rule is not None]
-        others = (_first(column, names) for column in (*columns, *export.instead.values(), export.refunded))
-        needed |= {name for name in others if name is not None}
+        others = (_first(column, names) for column in (*columns, *export.instead.values()))
+        needed |= {name for name in others if name is not None} | {*_all(export.refunded, names)}
     rows, notes = _flatten(frame, sorted(needed))
     if export is not None:
         rows = _apply(export, rules, rows, roles, names, notes)
@@ -203,6 +239,11 @@ def _first(columns: Names, names: list[str]) -> str | None:
     """The first of these columns that the table has."""
     plain = {plain_name(name): name for name in reversed(names)}
     return next((plain[column] for column in columns if column in plain), None)
+
+
+def _all(columns: Names, names: list[str]) -> list[str]:
+    """Those of these columns that the table has."""
+    return [name for name in names if plain_name(name) in columns]
 
 
 def _choose_columns(export: Export, names: list[str], given: ColumnNames) -> ColumnNames:
@@ -304,8 +345,7 @@ def _net_quantity(
     if quantity.dtype == pl.String and quantity.null_count() < len(quantity):
         return rows.lazy()  # an error follows when it is read
     value = pl.coalesce(pl.col(weight), 1)
-    refunded = _first(export.refunded, names)
-    if refunded is not None:
+    for refunded in _all(export.refunded, names):
         value -= pl.lit(_as_numbers(rows[refunded])).cast(pl.Float64, strict=False).abs().fill_null(0)
     if export.refunds is not None and (column := _first(export.refunds.column, names)) is not None:
         value = pl.when(_matches(pl.col(column), export.refunds)).then(-value).otherwise(value)
@@ -320,7 +360,7 @@ def _matches(value: pl.Expr, rule: Rule) -> pl.Expr:
     """Whether rows are to be dropped by a rule: their value is one of its words, or is not."""
     text = value.cast(pl.String).str.to_lowercase().str.replace_all(r"^wc-|[^a-z0-9]", "")
     if not rule.words:
-        return text.fill_null("") != ""
+        return ~text.fill_null("").is_in(("", "null", "none", "0"))
     words = rule.words.split()
     if rule.contains:
         return text.str.contains("|".join(words))
@@ -332,12 +372,12 @@ def parse_condition(text: str, names: list[str]) -> pl.Expr:
     given: object = text
     if not isinstance(given, str) or not text.strip() or len(text) > MAX_CONDITION:
         raise _condition_error(short_repr(given), f"at most {MAX_CONDITION:,} characters of SQL")
-    columns = {name for name in names if name.lower() not in FUNCTIONS.split()}
-
-    def quote(match: re.Match[str]) -> str:  # a column may have the name of a function, or be a path
-        return f'"{match[2]}"' if match[2] in columns else match[0]
-
-    quoted = PATH.sub(quote, text)
+    columns = [name for name in names if re.match(r"[^\W\d]", name) and '"' not in name]
+    columns = [name for name in columns if name.lower() not in KEYWORDS.split()]
+    listed = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
+    # a column may have spaces or the name of a function, or be a path
+    path = rf"{QUOTED}|(?<![\w$.\]])({listed or '$^'})(?![\w$.\[(])"
+    quoted = re.sub(path, lambda match: f'"{match[2]}"' if match[2] else match[0], text)
     bare = re.sub(r"""'(?:[^']|'')*'|"[^"]*\"""", " ", quoted)
     for call in re.findall(r"(\w+)\s*\(", bare):
         if call.lower() not in FUNCTIONS.split():
@@ -360,8 +400,8 @@ def parse_condition(text: str, names: list[str]) -> pl.Expr:
 
 def _condition_error(got: str, rule: str) -> ConfigError:
     return ConfigError(
-        f"where must be a condition in SQL ({rule}), got {got}; write \"event = 'purchase'\", names that "
-        'have spaces in "double quotes".',
+        f"where must be a condition in SQL ({rule}), got {got}; write \"event = 'purchase'\", texts in "
+        "single quotes.",
         parameter="where",
     )
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -9,6 +10,9 @@ import polars as pl
 
 from shortlist.core.params import short_repr
 from shortlist.data.columns import (
+    MATRIX,
+    MAX_NAMED,
+    PREVIEW_ROWS,
     REQUIRED,
     ColumnNames,
     DataSource,
@@ -21,13 +25,17 @@ from shortlist.data.columns import (
     column_names,
     match_columns,
     plain_name,
+    preview_columns,
+    settle_names,
     to_polars,
 )
 from shortlist.data.exports import EXPORTS, Export, flat_types, path_value, prepare
 from shortlist.data.interactions import Events, Interactions, check_trainable
 from shortlist.data.sources import (
+    NOT_UTF8,
     SEPARATOR_NAMES,
     SEPARATORS,
+    WINDOWS,
     Dialect,
     Format,
     check_encoding,
@@ -44,9 +52,11 @@ from shortlist.data.sql import SCHEME, read_sql
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
-AnyFormat = Format | Literal["shopify", "woocommerce", "ga4", "matomo", "amazon-seller"]
+AnyFormat = (
+    Format | Literal["shopify", "woocommerce", "magento", "prestashop", "ga4", "matomo", "amazon-seller"]
+)
+FLAT_VISITS = re.compile(r"\(actionDetails \d+")  # Matomo's CSV has columns for each action of a visit
 T = TypeVar("T")
-WINDOWS = "cp1252"  # the encoding of text that is not UTF-8, unless another is given
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
@@ -67,7 +77,7 @@ def read_interactions(
     future: Future = "error",
     format: AnyFormat | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
-    header: Sequence[str] | None = None,
+    header: str | Sequence[str] | None = None,
     encoding: str | None = None,
     query: str | None = None,
     table: str | None = None,
@@ -105,12 +115,13 @@ def read_interactions(
         Whether a time after tomorrow is an error, or such rows are dropped or kept.
     format
         File format, for files without a known extension, or the kind of an export: "shopify", "woocommerce",
-        "ga4", "matomo" or "amazon-seller". Exports are recognized by their columns; cancelled, refunded and
-        test orders are dropped. "csv", "jsonl" or "parquet" reads them as a plain table.
+        "magento", "prestashop", "ga4", "matomo" or "amazon-seller". Exports are recognized by their columns;
+        cancelled, refunded and test orders are dropped. "csv", "jsonl" or "parquet" reads them as a plain
+        table.
     separator
         Field separator of a text file; None recognizes commas, semicolons, tabs and bars.
     header
-        Column names of a text file that has no header line.
+        Column names of a text file that has no header line, as a list or as "user_id,item_id".
     encoding
         Encoding of a text file, such as "latin-1", "cp1252" or "utf-16". None is UTF-8, or "cp1252" for a
         file that is not UTF-8. Other text than UTF-8 is read into memory as a whole.
@@ -168,7 +179,7 @@ class FileLayout(NamedTuple):
 
     format: AnyFormat | None = None
     separator: str | None = None
-    header: Sequence[str] | None = None
+    header: str | Sequence[str] | None = None
     encoding: str | None = None
     query: str | None = None
     table: str | None = None
@@ -219,8 +230,7 @@ def _read(source: Any, options: ReadOptions, layout: FileLayout, build: Callable
         except pl.exceptions.PolarsError as error:
             if dialect.encoding is not None or not is_encoding_error(error):
                 raise
-        note = f"the file is not UTF-8 and was read as {WINDOWS} (--encoding)."
-        return read(dialect._replace(encoding=WINDOWS, notes=(*dialect.notes, note)))
+        return read(dialect._replace(encoding=WINDOWS, notes=(*dialect.notes, NOT_UTF8)))
 
 
 def _check_format(name: Any) -> None:
@@ -246,6 +256,10 @@ def _open_scan(
     is_nested = any(isinstance(kind, (pl.Struct, pl.List, pl.Array)) for kind in schema.dtypes())
     names = list(dict(flat_types(schema))) if is_nested else schema.names()
     export, found = _find_export(given, names)
+    if export is None:
+        preview = partial(_preview, scan)
+        chosen, settled = settle_names(preview, names, options.names)
+        options, notes = options._replace(names=chosen), (*notes, *settled)
     rows: pl.LazyFrame | pl.DataFrame = scan
     whole, parsed = scan, options
     if export is not None or options.where is not None or is_nested:
@@ -261,13 +275,22 @@ def _open_scan(
     return table
 
 
+def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
+    """The first values of some columns that are not in lists."""
+    columns = scan.collect_schema().names()
+    return scan.head(PREVIEW_ROWS).select(path_value(name, columns).alias(name) for name in names).collect()
+
+
 def _open_frame(frame: Any, options: ReadOptions, given: AnyFormat | None) -> Table:
     """The table of a polars, pandas or Arrow table."""
     names = column_names(frame)
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         scan = frame.lazy()
     elif _find_export(given, names)[0] is None and options.where is None and options.missing == "error":
-        return Table(frame, options)  # which converts only the columns that it needs
+        chosen, notes = settle_names(partial(preview_columns, frame), names, options.names)
+        table = Table(frame, options._replace(names=chosen))  # which converts only the columns that it needs
+        table.notes[:0] = notes
+        return table
     else:
         scan = to_polars(frame).lazy()
     return _open_scan(scan, options, "table", "table", given, [])
@@ -277,6 +300,11 @@ def _find_export(given: AnyFormat | None, names: list[str]) -> tuple[Export | No
     """The export that is named, or that has such columns, and a note on what was recognized."""
     if given is not None:
         return EXPORTS.get(given), []
+    if any(map(FLAT_VISITS.search, names)):
+        raise DataError(
+            "visits of Matomo must be exported as JSON, got CSV, which has a column for each item of a "
+            "visit; choose JSON in the export, and read that file."
+        )
     plain = set(map(plain_name, names))
     for name, export in EXPORTS.items():
         if any(columns <= plain for columns in export.signature):
@@ -359,7 +387,7 @@ def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
 
 
 def _scan(
-    sources: Any, kind: str, dialect: Dialect, header: Sequence[str] | None, *, is_array: bool
+    sources: Any, kind: str, dialect: Dialect, header: str | Sequence[str] | None, *, is_array: bool
 ) -> pl.LazyFrame:
     """A lazy table over what `open_sources` returned; only headers are read."""
     if kind == "parquet":
@@ -379,7 +407,7 @@ def _scan(
         infer_schema=False,
         has_header=header is None,
         skip_rows=dialect.skipped,
-        new_columns=list(header) if header else None,
+        new_columns=header.split(",") if isinstance(header, str) else header,
         quote_char=None if kind == "inter" else '"',
     )
     if header is None:
@@ -396,9 +424,11 @@ def _check_header(names: list[str], separator: str) -> None:
             parameter="encoding",
         )
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
+        matrix = MATRIX if len(names) > MAX_NAMED else ""
         raise DataError(
-            f"the first line must name the columns, got {', '.join(names[:4])}; "
-            "pass header=['user_id', 'item_id', …] for a file without a header."
+            f"the first line must name the columns, got {', '.join(names[:4])}; pass "
+            f"header='user_id,item_id,…' for a file without a header.{matrix}",
+            parameter="header",
         )
     check_distinct(names)
     other = max((mark for mark in SEPARATOR_NAMES if mark != separator), key=names[0].count)

@@ -23,6 +23,7 @@ from shortlist.data.columns import (
     Table,
     belongs_to_other_role,
     is_future,
+    sql_name,
     tuples_to_frame,
 )
 from shortlist.data.columns import NO_TIME as NO_TIME
@@ -571,6 +572,12 @@ class Interactions(UsersAndItems):
             **build_arrays(rows),
         )
         table.doubt_baskets(data.n_baskets, data.n_rows)
+        if data.duplicates and data.time is None and not basket.size:
+            table.note(
+                f"{data.duplicates:,} rows repeat a user and an item and were merged, because there are no "
+                "times or baskets; if users buy items repeatedly, name such a column (--timestamp, "
+                "--basket_id)."
+            )
         for doubt in table.doubts:
             warn(doubt)
         data = replace(data, source=table.source())
@@ -1066,6 +1073,7 @@ def find_doubts(data: Interactions) -> list[str]:
             f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
             "them with future='drop' in read_interactions (--future drop)."
         )
+    doubts += _find_lists(data.items, item)
     if not doubts and _looks_swapped(data, user, item):
         doubts.append(
             f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "
@@ -1079,14 +1087,30 @@ def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float)
     top, n_rows = int(counts.argmax()), int(counts.sum())
     if counts[top] < max(share * n_rows, 5 * counts.mean()):
         return []
-    name = column if column.isidentifier() else f'"{column}"'
     value = ids.values[top]
-    example = f"{name} <> {value!r:.60}"
+    example = f"{sql_name(column)} <> {value!r:.60}"
     what = "a guest, a bot or a test" if role == "user" else "a fee, a bag or an unknown item"
     return [
         f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
         f"has; if so, leave it out with where={example!r} (--where)."
     ]
+
+
+def _find_lists(ids: IdMap, column: str) -> list[str]:
+    """A sentence if most items are lists of several items, such as all those of an order."""
+    if ids.values.dtype != pl.String:
+        return []
+    sample = ids.values.gather_every(1 + len(ids) // MAX_COMPARED)
+    for mark in (", ", ";", "|", ","):
+        entries = sample.str.split(mark)
+        sizes, n_different = entries.list.len(), entries.explode().n_unique()
+        if (sizes > 1).mean() > 0.5 and sizes.n_unique() > 2 and n_different < len(sample):
+            longest = sample[int(sizes.arg_max() or 0)]
+            return [
+                f"column {column!r} has several items in one value, such as {longest!r:.60}; export one "
+                "row per item, or name another column: item_id='…' (--item_id)."
+            ]
+    return []
 
 
 def _looks_swapped(data: Interactions, user: str, item: str) -> bool:

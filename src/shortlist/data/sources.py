@@ -257,6 +257,8 @@ def open_sources(
 
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 HEAD = 1 << 16  # bytes that show how a text table is written
+WINDOWS = "cp1252"  # the encoding of text that is not UTF-8, unless another is given
+NOT_UTF8 = f"the file is not UTF-8 and was read as {WINDOWS} (--encoding)."
 
 
 class Dialect(NamedTuple):
@@ -274,6 +276,9 @@ def recognize_dialect(path: Path, kind: str, separator: str | None, encoding: st
     if encoding is None and head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
         notes.append("the file is UTF-16 text (--encoding).")
+    elif encoding is None and _is_other_text(head):
+        encoding = WINDOWS
+        notes.append(NOT_UTF8)
     try:
         text = head.decode(encoding or "utf-8", errors="replace").removeprefix("\ufeff")
     except (LookupError, TypeError):
@@ -292,6 +297,17 @@ def recognize_dialect(path: Path, kind: str, separator: str | None, encoding: st
         return Dialect(default, encoding, 0, tuple(notes))
     notes.insert(0, f"the columns are separated by {SEPARATOR_NAMES[best]} (--separator).")
     return Dialect(best, encoding, 0, tuple(notes))
+
+
+def _is_other_text(head: bytes) -> bool:
+    """Whether bytes are text that is not UTF-8; the last character may be cut."""
+    if b"\0" in head or head[:2] in (GZIP, *ZLIB) or head[:4] == ZSTD:
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return len(head) < HEAD or error.start <= HEAD - 4
+    return False
 
 
 def _count_fields(lines: list[str], separator: str) -> int:
