@@ -15,6 +15,7 @@ from shortlist.core.files import claim_folder
 from shortlist.core.shards import shard_paths
 from shortlist.data import ranges as user_ranges
 from shortlist.data.columns import ColumnNames, ReadOptions
+from shortlist.data.files import open_each
 from shortlist.data.history import History
 from shortlist.data.ranges import MemoryRows, divide_files
 from shortlist.errors import ConfigError, DataError, ModelFileError
@@ -22,6 +23,7 @@ from shortlist.models.factorization import model as dynamic_k
 from shortlist.models.factorization.model import collect_statistics, fit_sizes
 from shortlist.models.factorization.representation import Trend
 from shortlist.models.folders import ROWS
+from tests import exports
 from tests.models.cases import bits, crowd, model
 
 ANY = ColumnNames(None, None, None, None, None, None)
@@ -35,6 +37,12 @@ def write_files(folder, frame, n_files=5, seed=0):
     for number in range(n_files):
         shuffled[number::n_files].write_parquet(folder / f"part-{number}.parquet")
     return sorted(folder.glob("*.parquet"))
+
+
+def divide(paths, folder, kind=None, **options):
+    """The rows of files in ranges, read with some options."""
+    open_table = open_each(paths, ReadOptions(ANY, **options), kind)
+    return divide_files(paths, open_table, folder, ThreadEngine(), "files")
 
 
 def table(**columns):
@@ -67,9 +75,7 @@ def test_ranges_hold_the_rows_of_one_machine(columns, tmp_path, monkeypatch):
     monkeypatch.setattr(user_ranges, "RANGE_ROWS", 500)
     paths = write_files(tmp_path / "files", table(**columns))
     whole = sl.read_interactions(tmp_path / "files", negative_weights="drop")
-    found = divide_files(
-        paths, ReadOptions(ANY, negative_weights="drop"), tmp_path / "rows", ThreadEngine(), "files"
-    )
+    found = divide(paths, tmp_path / "rows", negative_weights="drop")
     assert found.range_starts.size > 4
     assert (found.n_users, found.n_items, found.totals.n_rows) == (whole.n_users, whole.n_items, whole.n_rows)
     assert found.set_starts.tolist() == whole.item_sets[0].tolist()
@@ -93,12 +99,62 @@ def test_ranges_hold_the_rows_of_one_machine(columns, tmp_path, monkeypatch):
     assert all(map(np.array_equal, one.item_sets, other.item_sets))
 
 
+def odd_table():
+    """Rows of which some have no user, lie in the future, or are no purchases; two columns name the item."""
+    frame = table(timestamp=1, basket_id=1).with_row_index("n")
+    return frame.with_columns(
+        pl.when(pl.col("n") % 50 == 1).then(None).otherwise("user_id").alias("user_id"),
+        pl.when(pl.col("n") % 60 == 2).then(4_000_000_000).otherwise("timestamp").alias("timestamp"),
+        event=pl.when(pl.col("n") % 3 == 0).then(pl.lit("view")).otherwise(pl.lit("purchase")),
+        product=pl.struct(sku="item_id", product_code=pl.col("item_id") + "c"),
+    ).drop("item_id", "n")
+
+
+def test_files_are_read_with_the_options_of_one_machine(tmp_path):
+    paths = write_files(tmp_path / "files", odd_table(), 3)
+    views = odd_table().filter(pl.col("event") == "view").head(20)
+    views.write_parquet(tmp_path / "files" / "part-0-views.parquet")  # nothing is left of it
+    paths = sorted((tmp_path / "files").glob("*.parquet"))
+    options = {"where": "event = 'purchase'", "missing": "drop", "future": "drop"}
+    whole = sl.read_interactions(tmp_path / "files", **options)
+    ranges = divide(paths, tmp_path / "rows", **options)
+    found = ranges.users(0, ranges.n_users).interactions(ranges.items)
+    assert found.fingerprint == whole.fingerprint
+    assert whole.source.columns == ranges.source.columns
+    assert (
+        f"{3_020 - whole.n_rows - whole.duplicates:,} of 3,020 rows were left out" in ranges.source.notes[0]
+    )
+    for name, value in (("future", "time in the future"), ("missing", "an id must not be empty")):
+        with pytest.raises(DataError, match=value):
+            divide(paths, tmp_path / "rows", **options | {name: "error"})
+    with pytest.raises(DataError, match="where must leave some rows"):
+        divide(paths, tmp_path / "rows", **options | {"where": "event = 'sale'"})
+    with pytest.raises(ConfigError, match=r"format must be 'parquet' or an export"):
+        divide(paths, tmp_path / "rows", "csv")
+
+
+@pytest.mark.parametrize("n_files", [1, 3])
+def test_exports_in_files(tmp_path, n_files):
+    exports.woocommerce(tmp_path / "orders.csv")
+    frame = pl.read_csv(tmp_path / "orders.csv", infer_schema_length=None)
+    paths = write_files(tmp_path / "files", frame, n_files)
+    whole = sl.read_interactions(tmp_path / "files", negative_weights="drop")
+    ranges = divide(paths, tmp_path / "rows", negative_weights="drop")
+    assert ranges.users(0, ranges.n_users).interactions(ranges.items).fingerprint == whole.fingerprint
+    assert any("WooCommerce" in note for note in ranges.source.notes)
+    exports.shopify(tmp_path / "shopify.csv")
+    paths = write_files(tmp_path / "shopify", pl.read_csv(tmp_path / "shopify.csv"), n_files)
+    if n_files > 1:
+        with pytest.raises(DataError, match="must be in one file"):
+            divide(paths, tmp_path / "rows")
+
+
 def test_files_of_other_types_are_refused(tmp_path):
     paths = write_files(tmp_path / "files", table(timestamp=1), 2)
     other = pl.read_parquet(paths[1]).with_columns(timestamp=pl.col("timestamp") * 1000)
     other.write_parquet(paths[1])
     with pytest.raises(DataError, match=r"unit of timestamp milliseconds instead of seconds; cast"):
-        divide_files(paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files")
+        divide(paths, tmp_path / "rows")
 
 
 def test_one_process_writes_one_shard(tmp_path):
@@ -270,7 +326,7 @@ def test_statistics_of_ranges_are_those_of_all_rows(name, changed, most, tmp_pat
     paths = write_files(tmp_path / "files", frame.with_columns(weight=weights))
     one = model(name, **changed)
     whole = sl.read_interactions(tmp_path / "files")
-    data = divide_files(paths, ReadOptions(ANY), tmp_path / "rows", ThreadEngine(), "files")
+    data = divide(paths, tmp_path / "rows")
     found, in_memory = (
         collect_statistics(one, data, ThreadEngine()),
         collect_statistics(one, MemoryRows(whole)),

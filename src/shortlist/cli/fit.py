@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 # Flags that say nothing about Parquet files on a cluster.
-OF_FILES = ("where", "format", "separator", "header", "encoding", "query", "table")
+OF_FILES = ("separator", "header", "encoding", "query", "table")
 
 
 def fit_folder(
@@ -76,9 +76,6 @@ def fit_folder(
     start = time.perf_counter()
     columns = asdict(reading)
     others = others | {name: columns.pop(name) for name in OF_FILES}
-    for name in ("missing", "future"):  # rows are checked file by file
-        value = columns.pop(name)
-        others[name] = None if value == getattr(BY_NAME, name) else value
     if columns["negative_weights"] == "subtract":  # a return may be in another file than the purchase
         columns["negative_weights"] = "drop"
     unused = next((name for name, value in others.items() if value is not None), None)

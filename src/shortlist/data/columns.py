@@ -34,6 +34,10 @@ CHOICES = {
 }
 
 
+class NoRowsError(DataError):
+    """No row of a table is left."""
+
+
 class ColumnNames(NamedTuple):
     """The name of each column in a table; None finds it by its conventional name or an alias, "" omits it."""
 
@@ -505,7 +509,8 @@ class Table:
         rows = f"{late.size:,} of {times.size:,} rows have a time in the future (column {name!r}: {listed}"
         rows += ", …)" if late.size > len(days) else ")"
         if self.options.future == "error" or (self.options.future == "drop" and late.size == times.size):
-            raise DataError(
+            error = DataError if self.options.future == "error" else NoRowsError
+            raise error(
                 f"a time must not lie in the future, which would move the lists of all users: {rows}; "
                 'correct the rows, drop them with future="drop" in read_interactions (--future drop), or '
                 'keep them with "keep".',
@@ -577,7 +582,7 @@ class Table:
         else:
             series = _collect(self._lazy, [name]).to_series()
         if len(series) == 0:
-            raise DataError(
+            raise NoRowsError(
                 "a table of interactions must have at least one row, got a header only; "
                 "check how it was exported."
             )

@@ -19,6 +19,7 @@ from shortlist.data.columns import (
     Future,
     Missing,
     NegativeWeights,
+    NoRowsError,
     ReadOptions,
     Table,
     check_distinct,
@@ -252,20 +253,18 @@ def _open_scan(
     notes: tuple[str, ...] = (),
 ) -> Table:
     """The table of files: an export, nested or flat."""
-    schema = scan.collect_schema()
-    is_nested = any(isinstance(kind, (pl.Struct, pl.List, pl.Array)) for kind in schema.dtypes())
-    names = list(dict(flat_types(schema))) if is_nested else schema.names()
+    names, is_nested = _flat_names(scan)
     export, found = _find_export(given, names)
     if export is None:
-        preview = partial(_preview, scan)
-        chosen, settled = settle_names(preview, names, options.names)
-        options, notes = options._replace(names=chosen), (*notes, *settled)
+        chosen, found = settle_names(partial(_preview, scan), names, options.names)
+        options = options._replace(names=chosen)
+    notes = (*notes, *found)
     rows: pl.LazyFrame | pl.DataFrame = scan
     whole, parsed = scan, options
     if export is not None or options.where is not None or is_nested:
         rows, names, parsed, more = prepare(scan, options, export)
         whole = _with_names(scan, names)
-        notes = (*notes, *found, *more)
+        notes = (*notes, *more)
     if kind == "jsonl":
         rows = check_json_ids(paths, rows.lazy(), parsed.names)
     elif kind in SEPARATORS:
@@ -273,6 +272,40 @@ def _open_scan(
     table = _open_table(rows, parsed, label, whole=whole, columnar=kind == "parquet" and rows is scan)
     table.notes[:0] = notes
     return table
+
+
+def _flat_names(scan: pl.LazyFrame) -> tuple[list[str], bool]:
+    """The names of all columns, and whether some are nested."""
+    schema = scan.collect_schema()
+    is_nested = any(isinstance(kind, (pl.Struct, pl.List, pl.Array)) for kind in schema.dtypes())
+    return list(dict(flat_types(schema))) if is_nested else schema.names(), is_nested
+
+
+def open_parquet(options: ReadOptions, given: AnyFormat | None, path: Path) -> Table:
+    """The table of one file."""
+    return _open_scan(pl.scan_parquet([path], glob=False), options, str(path), "parquet", given, [path])
+
+
+def open_each(paths: list[Path], options: ReadOptions, given: AnyFormat | None) -> Callable[[Path], Table]:
+    """A function that opens one of several Parquet files, all with the columns that suit the first one."""
+    _check_format(given)
+    if given is not None and given != "parquet" and given not in EXPORTS:
+        raise ConfigError(
+            f"format must be 'parquet' or an export if files are read on a cluster, got {given!r}; omit it.",
+            parameter="format",
+        )
+    scan = pl.scan_parquet([paths[0]], glob=False)
+    names, _ = _flat_names(scan)
+    export, _ = _find_export(given, names)
+    if export is None:
+        chosen, _ = settle_names(partial(_preview, scan), names, options.names)
+        options = options._replace(names=chosen)
+    elif export.first_line and len(paths) > 1:
+        raise DataError(
+            f"{export.title} must be in one file if they are read on a cluster, got {len(paths)} files: only "
+            "the first line of an order says whether it was cancelled; write one file."
+        )
+    return partial(open_parquet, options.check(), given)
 
 
 def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
@@ -363,7 +396,7 @@ def _drop_missing(rows: Any, given: ColumnNames) -> tuple[Any, str | None]:
         return rows, None
     names = " or ".join(repr(roles[role]) for role in REQUIRED)
     if not n_filled:
-        raise DataError(
+        raise NoRowsError(
             f"{n_rows:,} of {n_rows:,} rows have no {names}, which leaves none; check the columns."
         )
     return rows.filter(

@@ -1103,9 +1103,9 @@ def _find_lists(ids: IdMap, column: str) -> list[str]:
     sample = ids.values.gather_every(1 + len(ids) // MAX_COMPARED)
     for mark in (", ", ";", "|", ","):
         entries = sample.str.split(mark)
-        sizes, n_different = entries.list.len(), entries.explode().n_unique()
-        if (sizes > 1).mean() > 0.5 and sizes.n_unique() > 2 and n_different < len(sample):
-            longest = sample[int(sizes.arg_max() or 0)]
+        sizes, n_different = entries.list.len().to_numpy(), entries.explode().n_unique()
+        if np.median(sizes) > 1 and np.unique(sizes).size > 2 and n_different < len(sample):
+            longest = sample[int(sizes.argmax())]
             return [
                 f"column {column!r} has several items in one value, such as {longest!r:.60}; export one "
                 "row per item, or name another column: item_id='…' (--item_id)."

@@ -15,7 +15,8 @@ import polars as pl
 from shortlist.core.engine import Engine
 from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
-from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, ReadOptions, Table, number_unit
+from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, NoRowsError, Table, number_unit
+from shortlist.data.exports import flat_types
 from shortlist.data.history import History, StoredRows, Totals, store_rows
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import (
@@ -42,12 +43,22 @@ class FileSummary(NamedTuple):
     """What one file contributes to the ids and ranges of all files."""
 
     kinds: dict[str, str]  # type of each column, and the unit of the times; equal in all files
-    n_rows: int
+    n_read: int  # rows before any was left out
+    n_rows: int  # rows that where, missing and the rules of an export leave
     n_negative: int
+    notes: list[str]
     users: pl.Series  # a sample of the rows' user ids, in order
     rows_per_sample: float
     items: pl.Series  # distinct, ascending
     item_names: pl.DataFrame | None  # the first name of each item that has one
+
+
+class EmptyFile(NamedTuple):
+    """A file of which no row is left, and why."""
+
+    path: Path
+    n_read: int
+    reason: str
 
 
 class RangeSummary(NamedTuple):
@@ -64,7 +75,7 @@ class RangeSummary(NamedTuple):
 class RangePlan(NamedTuple):
     """How rows are divided; sent to the steps that write."""
 
-    options: ReadOptions
+    open_table: Callable[[Path], Table]
     folder: Path
     items: IdMap
     splits: pl.Series  # (n_ranges - 1,) the first user id of each range but the first
@@ -75,14 +86,23 @@ class RangePlan(NamedTuple):
         return self.folder / f"range-{number:05}"
 
 
-def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
+def summarize_file(open_table: Callable[[Path], Table], path: Path) -> FileSummary | EmptyFile:
     """Read the ids of one file."""
-    table = open_parquet(options, path)
+    n_read = pl.scan_parquet([path], glob=False).select(pl.len()).collect().item()
+    try:
+        return _summarize(open_table(path), path, n_read)
+    except NoRowsError as error:
+        return EmptyFile(path, n_read, str(error))
+
+
+def _summarize(table: Table, path: Path, n_read: int) -> FileSummary:
+    """The ids of one table."""
     kinds = _kinds(table, path)
     users, items, labels = table.required_ids("user_id"), table.required_ids("item_id"), table.labels()
     n_rows, weight = len(users), table.weights()
-    if _drops(options, weight):
-        mask = pl.Series(weight >= 0)
+    if table.options.future == "drop":
+        table.times()
+    if (mask := _find_kept(table, weight)) is not None:
         users, items = users.filter(mask), items.filter(mask)
         labels = None if labels is None else labels.filter(mask)
     ids, codes = encode(users)
@@ -94,8 +114,10 @@ def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
         names = named.unique("item", keep="first", maintain_order=True)
     return FileSummary(
         kinds=kinds,
-        n_rows=n_rows,
+        n_read=n_read,
+        n_rows=n_rows - int(table.is_late.sum()),
         n_negative=int((weight < 0).sum()),
+        notes=table.notes,
         users=ids.to_ids(np.searchsorted(before, at, side="right")),
         rows_per_sample=codes.size / max(at.size, 1),
         items=items.unique().sort(),
@@ -105,40 +127,38 @@ def summarize_file(options: ReadOptions, path: Path) -> FileSummary:
 
 def _kinds(table: Table, path: Path) -> dict[str, str]:
     """What must be equal in all files: types of columns, and what numbers mean as times."""
-    schema = pl.read_parquet_schema(path)
+    schema = dict(flat_types(pl.read_parquet_schema(path)))
     kinds = {role: str(schema[name]) for role, name in table.roles.items()}
     name = table.roles.get("timestamp")
-    if name is not None and schema[name].is_numeric():
+    if name is not None and schema[name].is_numeric() and name in pl.read_parquet_schema(path):
         column = pl.col(name).cast(pl.Float64)
         limits = pl.scan_parquet([path], glob=False).select(low=column.min(), high=column.max()).collect()
         kinds["unit of timestamp"] = number_unit(limits["low"][0] or 0.0, limits["high"][0] or 0.0)
     return kinds
 
 
-def open_parquet(options: ReadOptions, path: Path) -> Table:
-    """The table of one file."""
-    return Table(pl.scan_parquet([path], glob=False), options, columnar=True, label=str(path))
-
-
-def _drops(options: ReadOptions, weight: Floats) -> bool:
-    """Whether rows are dropped because of their weight; the purchase of a return may be in another file."""
-    return options.negative_weights != "keep" and bool((weight < 0).any())
+def _find_kept(table: Table, weight: Floats) -> pl.Series | None:
+    """(n_rows,) which rows are kept, None for all; the purchase of a return may be in another file."""
+    dropped = table.is_late
+    if table.options.negative_weights != "keep" and (weight < 0).any():
+        dropped = dropped | (weight < 0) if dropped.size else weight < 0
+    return pl.Series(~dropped) if dropped.any() else None
 
 
 def split_file(plan: RangePlan, task: tuple[int, Path]) -> None:
     """Write the rows of one file to the ranges of their users, with encoded items."""
     number, path = task
-    table = open_parquet(plan.options, path)
+    table = plan.open_table(path)
     users, items = table.required_ids("user_id"), table.required_ids("item_id")
     basket, weight, time = table.ids("basket_id"), table.weights(), table.times()
-    columns: dict[str, Any] = {"user_id": users, "item": plan.items.lookup(items)}
+    columns: dict[str, Any] = {"user_id": users, "item": plan.items.lookup(items)}  # -1: of dropped rows only
     del items
     columns |= {"time": time} if time.size else {}
     columns |= {} if basket is None else {"basket": basket}
     columns |= {"weight": weight} if weight.size else {}
     frame = pl.DataFrame(columns)
-    if _drops(plan.options, weight):
-        frame = frame.filter(pl.Series(weight >= 0))
+    if (mask := _find_kept(table, weight)) is not None:
+        frame = frame.filter(mask)
     ids, codes = encode(frame["user_id"])
     cuts = [int((ids.values < split).sum()) for split in plan.splits]
     of_range = np.searchsorted(cuts, codes, side="right")
@@ -444,7 +464,7 @@ class UserRanges:
 
 def divide_files(
     paths: list[Path],
-    options: ReadOptions,
+    open_table: Callable[[Path], Table],
     folder: Path,
     engine: Engine,
     label: str,
@@ -454,10 +474,11 @@ def divide_files(
 ) -> UserRanges:
     """Read the files on the engine, and write their rows to `folder`, in ranges of users.
 
-    `progress` is called with the name of a step, the number of its finished tasks, and of all its tasks.
+    `open_table` opens the table of one file. `progress` is called with the name of a step, the number of its
+    finished tasks, and of all its tasks.
     """
     report = progress or (lambda step, done, total: None)
-    plan, names, table = _plan_ranges(paths, options, folder, engine, holds_out, report)
+    plan, names, table, paths = _plan_ranges(paths, open_table, folder, engine, holds_out, report)
     for done, _ in enumerate(engine.map(partial(split_file, plan), list(enumerate(paths))), 1):
         report("dividing rows", done, len(paths))
     ranges: list[RangeSummary] = []
@@ -489,28 +510,52 @@ def divide_files(
 
 def _plan_ranges(
     paths: list[Path],
-    options: ReadOptions,
+    open_table: Callable[[Path], Table],
     folder: Path,
     engine: Engine,
     holds_out: bool,
     report: Callable[[str, int, int], None],
-) -> tuple[RangePlan, list[pl.DataFrame], Table]:
-    """(plan, names of items by file, table of the first file), from the ids of all files."""
+) -> tuple[RangePlan, list[pl.DataFrame], Table, list[Path]]:
+    """(plan, names of items by file, table of the first file, files with rows), from the ids of all files."""
     files: list[FileSummary] = []
+    empty: list[EmptyFile] = []
     items, samples, names = pl.Series(), [], []
-    for summary in engine.map(partial(summarize_file, options), paths):
-        _check_equal(files[0] if files else summary, summary, paths[len(files)])
+    for summary in engine.map(partial(summarize_file, open_table), paths):
+        if isinstance(summary, EmptyFile):
+            empty.append(summary)
+            continue
+        _check_equal(files[0] if files else summary, summary, paths[len(files) + len(empty)])
         items = pl.concat([items, summary.items]).unique().sort() if files else summary.items
         rows = [summary.rows_per_sample] * len(summary.users)
         samples.append(pl.DataFrame({"user_id": summary.users, "rows": rows}))
         names += [] if summary.item_names is None else [summary.item_names]
         files.append(summary._replace(items=summary.items[:0], users=summary.users[:0], item_names=None))
-        report("reading ids", len(files), len(paths))
-    table = open_parquet(options, paths[0])
+        report("reading ids", len(files) + len(empty), len(paths))
+    if not files:
+        raise DataError(f"{empty[0].path}: {empty[0].reason}")
+    left_out = {file.path for file in empty}
+    paths = [path for path in paths if path not in left_out]
+    table = open_table(paths[0])
+    _note_files(table, files, sum(file.n_read for file in empty))
     _check_baskets(table.roles, files[0].kinds)
     table.note_negative(sum(file.n_negative for file in files), sum(file.n_rows for file in files))
-    plan = RangePlan(options, folder, IdMap(items), _choose_splits(pl.concat(samples)), holds_out)
-    return plan, names, table
+    plan = RangePlan(open_table, folder, IdMap(items), _choose_splits(pl.concat(samples)), holds_out)
+    return plan, names, table, paths
+
+
+def _note_files(table: Table, files: list[FileSummary], n_others: int) -> None:
+    """Keep the notes that hold for all files, and say how many rows were left out, also of other files."""
+    if len(files) == 1 and not n_others:
+        table.notes[:] = files[0].notes
+        return
+    shared = [note for note in files[0].notes if all(note in file.notes for file in files)]
+    table.notes[:] = [note for note in table.notes if note in shared or note in table.doubts]
+    n_read, n_rows = n_others + sum(file.n_read for file in files), sum(file.n_rows for file in files)
+    if n_read > n_rows:
+        table.note(
+            f"{n_read - n_rows:,} of {n_read:,} rows were left out by where, missing, future or the rules of "
+            "an export."
+        )
 
 
 def _check_equal(first: FileSummary, other: FileSummary, path: Path) -> None:

@@ -19,8 +19,8 @@ from shortlist.core.params import MAX_WHOLE, check_whole, short_repr
 from shortlist.core.serialization import INTEGERS, pack, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
 from shortlist.cutoff.base import Cutoff, check_cutoff
-from shortlist.data.columns import ColumnNames, ReadOptions
-from shortlist.data.files import read_interactions
+from shortlist.data.columns import ColumnNames, Future, Missing, ReadOptions
+from shortlist.data.files import AnyFormat, open_each, read_interactions
 from shortlist.data.ids import IdMap, is_id_list
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -341,6 +341,10 @@ def fit_to_folder(
     time_format: str | None = None,
     negative_weights: Literal["drop", "keep"] = "drop",
     min_rating: float | None = None,
+    missing: Missing = "error",
+    where: str | None = None,
+    future: Future = "error",
+    format: AnyFormat | None = None,  # noqa: A002  the usual name of this option
     valid: Literal["last_basket"] | None = None,
     items: Items | Any = None,
     cutoff: Cutoff | None = None,
@@ -367,10 +371,13 @@ def fit_to_folder(
         also holds a copy of the rows, divided by user. What an interrupted call left there is removed.
     user_id, item_id, timestamp, weight, basket_id, item_name
         As in `read_interactions`.
-    time_format, min_rating
+    time_format, min_rating, missing, where, future
         As in `read_interactions`.
     negative_weights
         Whether to drop or to keep rows of negative weight.
+    format
+        The kind of an export, as in `read_interactions`. Only the first line of a Shopify order says whether
+        it was cancelled, so on a cluster such orders must be in one file.
     valid
         "last_basket": train without the last basket of each user who has two, stop early on them as with
         `fit(split.train_valid, valid=split.test)`, and keep the best parameters. The model does not know the
@@ -414,7 +421,7 @@ def fit_to_folder(
     """
     place, target = check_engine(engine), Path(folder).absolute()
     names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-    options = ReadOptions(names, time_format, negative_weights, min_rating)
+    options = ReadOptions(names, time_format, negative_weights, min_rating, missing, where, future).check()
     if valid not in (None, "last_basket"):
         raise ConfigError(
             f'valid must be "last_basket" or None, got {short_repr(valid)}; pass one of them.',
@@ -427,11 +434,7 @@ def fit_to_folder(
         _check_target(target, saved)
     if isinstance(place, ThreadEngine):
         data = read_interactions(
-            source,
-            **names._asdict(),
-            time_format=time_format,
-            negative_weights=negative_weights,
-            min_rating=min_rating,
+            source, **names._asdict(), **dict(list(options._asdict().items())[1:]), format=format
         )
         rows, held = data, None
         if valid is not None:
@@ -452,7 +455,7 @@ def fit_to_folder(
         try:
             ranges = divide_files(
                 paths,
-                options,
+                open_each(paths, options, format),
                 target / ROWS,
                 place,
                 str(source),
