@@ -324,7 +324,7 @@ def test_possible_repeats_without_times_are_reported(tmp_path, capsys, columns, 
     pl.concat([rows, rows.head(3)]).write_csv(tmp_path / "rows.csv")
     words = ["fit", tmp_path / "rows.csv", "--quick", "--model", "Popularity", "--out", tmp_path / "m"]
     assert main([str(word) for word in words]) == 0
-    assert ("a repeated purchase looks like a duplicate" in capsys.readouterr().err) is reported
+    assert ("rows repeat a user and an item and were merged" in capsys.readouterr().err) is reported
 
 
 def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):

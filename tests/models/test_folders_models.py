@@ -240,7 +240,7 @@ def test_commands_read_the_folder_of_a_model(tmp_path, capsys):
         (["--out", "model", "--model", "BPRMF", "--cutoff", "ExpectedF1"], "--cutoff cannot be combined"),
         (["--out", "model", "--model", "BPRMF", "--coverage", "0.5"], "--coverage cannot be combined"),
         (["--out", "model", "--model", "BPRMF", "--separator", ";"], "--separator cannot be combined"),
-        (["--out", "model", "--model", "BPRMF", "--missing", "drop"], "--missing cannot be combined"),
+        (["--out", "model", "--model", "BPRMF", "--format", "csv"], "format must be 'parquet' or an export"),
         (["--out", "model.shortlist", "--checkpoint", "run"], "--checkpoint needs --ray and a folder"),
         (["--out", "files", "--model", "BPRMF"], "must be a new or empty folder"),
     ],

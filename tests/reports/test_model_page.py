@@ -1,5 +1,6 @@
 """The model report page: its text follows from the lists, and it loads nothing."""
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -16,8 +17,9 @@ from shortlist.reports.model_report import MIN_USERS, N_EXAMPLES, build_model_re
 SCRIPT = '<script>alert("x")</script>&'
 SECTIONS = [
     "What it means for 1,000 users",
-    "Every fixed length",
+    "Why not one length for everyone?",
     "9 example users",
+    "Every fixed length",
     "Where K helps and where it does not",
     "List lengths and confidence",
     "Recommending to fewer users",
@@ -222,7 +224,7 @@ def test_headline_is_about_money_if_it_is_known(report, fixed, main, phrase):
     other = replace(report, lists={"fixed": lists[fixed], report.main: lists[main]}, money=money)
     assert other.headline().startswith(phrase)
     assert "F1" not in other.headline()
-    assert other.verdict()[0].startswith("For 1,000 users, K earns ")
+    assert other.verdict()[0].startswith("For 1,000 users, these lists earn ")
 
 
 def test_money_that_f1_does_not_know(report):
@@ -239,6 +241,17 @@ def test_money_that_f1_does_not_know(report):
     assert "Earned per 1,000 users" in page
     assert "1.5 for an item that is taken, -0.02 for any other shown item" in page
     assert f"{earned[1]} with fixed" in page
+
+
+def test_the_first_screen_needs_no_terms(report, page):
+    first = page.partition("<body>")[2].partition("example users</h2>")[0]
+    first = re.sub(r"<svg.*?</svg>", "", first, flags=re.DOTALL)
+    for term in (r"\bK\b", r"\bN\b", "F1", "NDCG", "utility"):
+        assert not re.search(term, first), term
+    assert "Hits per 100 items shown" in first
+    curve = report.hits_curve
+    for N in (1, 7):
+        assert curve[N - 1] == pytest.approx(report.evaluate(report.top_candidates.head(N)).hits_per_100)
 
 
 def test_lists_are_compared_at_the_same_volume(report):

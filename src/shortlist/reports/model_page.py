@@ -78,7 +78,9 @@ def render_model_report(report: ModelReport) -> str:
         slices=[_slice(users, report.metric) for users in report.slices],
         measure=measure,
         same=describe_length(report.N),
+        f1=report.describe_f1(),
         figures={
+            "hits": _hits_figure(report),
             "fixed": _fixed_figure(report),
             "slices": _slice_figure(report),
             "distributions": _distribution_figures(report),
@@ -122,7 +124,7 @@ def write_model_report(report: ModelReport, path: Path) -> None:
 
 
 def _cards(report: ModelReport) -> list[dict[str, Any]]:
-    """The figures at the top of the page: money if it is known, then volume and hits, F1 last."""
+    """The figures at the top of the page: money if it is known, then volume and hits."""
     main, volume, fixed = report.selected, report.same_volume, report.fixed
     same = describe_length(report.N)
 
@@ -155,10 +157,6 @@ def _cards(report: ModelReport) -> list[dict[str, Any]]:
             "Empty lists", f"{1 - main.cover_ratio:.0%}", "users to whom no item was worth showing",
             f"{1 - fixed.cover_ratio:.0%} with {same}",
         ),
-        card(
-            "F1", f"{main.f1:.4f}", f"1: exactly the {report.outcome}; 0: no hit, or an empty list",
-            f"{fixed.f1:.4f} with {same}",
-        ),
     ]  # fmt: skip
     if report.money is not None:
         others = [name for name in report.reports if name != report.main]
@@ -188,6 +186,21 @@ def _effects(report: ModelReport) -> list[dict[str, str]]:
         texts = {"value": selected, "volume": volume, "fixed": fixed}
         rows.append({"name": name, "change": change} | {key: f"{text:,.0f}" for key, text in texts.items()})
     return rows
+
+
+def _hits_figure(report: ModelReport) -> str:
+    """Hits per 100 items shown for every length for everyone, and of the lists at their mean length."""
+    curve, length, hits = report.hits_curve, report.selected.mean("length"), report.selected.hits_per_100
+    N = [float(k) for k in range(1, curve.size + 1)]
+    names = "individual length", "one length for everyone"
+    chart = line_chart(
+        "Of 100 items shown, how many are wanted",
+        "items per user",
+        "hits per 100 items shown",
+        [Series(names[1], N, curve.tolist(), 1, dotted=False), Series(names[0], [length], [hits], 0)],
+        marks=[Mark(length, hits, f"{hits:.1f}")],
+    )
+    return chart + legend([(names[0], 0), (names[1], 1)])
 
 
 def _fixed_figure(report: ModelReport) -> str:

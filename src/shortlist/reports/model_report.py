@@ -29,6 +29,7 @@ from shortlist.evaluation import (
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
 from shortlist.evaluation.baselines import USUAL_LENGTH
+from shortlist.evaluation.ground_truth import GroundTruth
 from shortlist.evaluation.significance import PairedTest
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import Recommender
@@ -147,6 +148,17 @@ class ModelReport:
             cost=cost,
         )
         return curve[self.metric].to_numpy()
+
+    @cached_property
+    def hits_curve(self) -> Doubles:
+        """Hits per 100 items shown if every list has 1, 2, … items, as many as `fixed_curve` has."""
+        ground = GroundTruth(self.truth, users=self.users)
+        chunk = ground.chunk(self.top_candidates)
+        rank = np.arange(chunk.indptr[-1]) - np.repeat(chunk.indptr[:-1], np.diff(chunk.indptr))
+        hits = np.cumsum(np.bincount(rank, ground.relevant(chunk), self.fixed_curve.size))
+        shown = np.cumsum(np.bincount(rank, minlength=hits.size))
+        curve: Doubles = (100 * hits / np.maximum(shown, 1))[: self.fixed_curve.size]
+        return curve
 
     @property
     def period(self) -> str | None:
@@ -282,22 +294,24 @@ class ModelReport:
         return f"These lists earn less than {same}: {both}."
 
     def verdict(self) -> list[str]:
-        """The figures behind the headline, and the other measures."""
-        volume, f1 = self.volume_test, self.comparison.results.get((self.main, "f1"))
-        n = PER_USERS
+        """The figures behind the headline."""
+        volume, n = self.volume_test, PER_USERS
         sentences = [
-            f"At the same volume, {n * self.selected.mean('length'):,.0f} items for 1,000 users, K shows "
-            f"{n * self.selected.mean('hits'):,.0f} items of the {self.outcome} and one length for everyone "
-            f"{n * self.same_volume.mean('hits'):,.0f}: a difference of {n * volume.difference:+,.0f} "
-            f"(95% interval {n * volume.low:+,.0f} to {n * volume.high:+,.0f})."
+            f"Of 100 items shown, {self.selected.hits_per_100:.0f} are in the {self.outcome}; with one "
+            f"length for everyone and as many items, {self.same_volume.hits_per_100:.0f}. Per 1,000 users: "
+            f"{n * self.selected.mean('hits'):,.0f} and {n * self.same_volume.mean('hits'):,.0f} hits, a "
+            f"difference of {n * volume.difference:+,.0f} (95% interval {n * volume.low:+,.0f} to "
+            f"{n * volume.high:+,.0f})."
         ]
-        if self.money is not None:
-            sentences.insert(0, self._earned())
-        if f1 is not None:
-            difference = f"{f1.difference:+.4f} (95% interval {f1.low:+.4f} to {f1.high:+.4f})"
-            both = f"{self.selected.f1:.4f} versus {self.fixed.f1:.4f}, a difference of {difference}"
-            sentences.append(f"F1 of K and of {describe_length(self.N)}: {both}.")
-        return sentences
+        return sentences if self.money is None else [self._earned(), *sentences]
+
+    def describe_f1(self) -> str:
+        """F1 of both, in one sentence; empty if it was not compared."""
+        f1 = self.comparison.results.get((self.main, "f1"))
+        if f1 is None:
+            return ""
+        difference = f"{f1.difference:+.4f} (95% interval {f1.low:+.4f} to {f1.high:+.4f})"
+        return f"F1 is {self.selected.f1:.4f} with K and {self.fixed.f1:.4f} with fixed N: {difference}."
 
     def _earned(self) -> str:
         """What the lists earn against each length for everyone."""
@@ -311,8 +325,8 @@ class ModelReport:
                 f"{text(test.low, '+')} to {text(test.high, '+')})"
             )
         return (
-            f"For 1,000 users, K earns {text(self.selected.mean('value'))}: {'; '.join(parts)}. Money: "
-            f"{self.money}."
+            f"For 1,000 users, these lists earn {text(self.selected.mean('value'))}: {'; '.join(parts)}. "
+            f"Money: {self.money}."
         )
 
     def describe_empty(self) -> str:
