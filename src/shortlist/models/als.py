@@ -216,14 +216,14 @@ class ALS(MatrixModel, ContentRecommender):
     """
 
     search_space: ClassVar[Space] = {
-        "n_factors": (64, 128, 256),
+        "n_factors": (128, 256, 512),
         "unobserved": Range(0.003, 0.5),
         "reg": Range(2e-3, 0.05),
     }
     warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "n_epochs": 1}
     uses_engine: ClassVar[bool] = True
 
-    n_factors: int = 128
+    n_factors: int = 256
     n_epochs: int = 6
     unobserved: float | None = None
     reg: float = 0.01

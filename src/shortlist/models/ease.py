@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.content.features import to_rows
-from shortlist.core.checks import check_array, check_starts
+from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
+from shortlist.core.checks import check_array
 from shortlist.core.engine import map_slices
 from shortlist.core.glm import fit_item_weights
 from shortlist.core.params import Range, Space, check_fraction, check_number, check_whole
@@ -16,7 +16,6 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import solve_neighbors
 from shortlist.kernels.retrieval import top_k
-from shortlist.kernels.rows import read_only
 from shortlist.models.base import FitOptions, ModelState, decayed_counts
 from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
@@ -192,16 +191,13 @@ class EASE(MatrixModel):
 
     def _to_arrays(self, state: EASEState) -> tuple[dict[str, Any], dict[str, Any]]:
         if isinstance(state.weights, csr_array):
-            return to_rows(state.weights)._asdict(), {}
+            return pack_matrix("weights", state.weights), {}
         return {"weights": state.weights}, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
-        n, weights = history.n_items, arrays.get("weights")
-        if weights is not None:
+        n = history.n_items
+        if "weights" in arrays:
             weights = check_array(arrays, "weights", np.float32, (n, n))
         else:
-            values = check_array(arrays, "values", np.float32, (None,))
-            columns = check_array(arrays, "columns", np.int32, (values.size,), low=0, high=n - 1)
-            indptr = check_starts(arrays, "indptr", n, values.size)
-            weights = csr_array((read_only(values), read_only(columns), indptr), shape=(n, n))
+            weights = unpack_matrix("weights", arrays, n, n)
         return EASEState(history=History.of(history), weights=weights)

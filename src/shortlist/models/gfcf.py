@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.content.features import to_rows
-from shortlist.core.checks import check_array, check_starts
+from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
+from shortlist.core.checks import check_array
 from shortlist.core.engine import map_slices
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole
 from shortlist.data.history import History
@@ -250,15 +250,12 @@ class GFCF(MatrixModel):
 
     def _to_arrays(self, state: GFCFState) -> tuple[dict[str, Any], dict[str, Any]]:
         learned = {"basis": state.basis, "gains": state.gains, "powers": state.powers}
-        return to_rows(state.matrix)._asdict() | learned, {}
+        return pack_matrix("matrix", state.matrix) | learned, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> GFCFState:
         n_items = history.n_items
-        values = check_array(arrays, "values", np.float32, (None,), limit=2)
-        columns = check_array(arrays, "columns", np.int32, (values.size,), low=0, high=n_items - 1)
-        n_learned = check_array(arrays, "indptr", np.int64, (None,)).size - 1
-        indptr = check_starts(arrays, "indptr", min(n_learned, history.n_users), values.size)
-        matrix = csr_array((values, columns, indptr), shape=(indptr.size - 1, n_items))
+        n_learned = check_array(arrays, "matrix.indptr", np.int64, (None,)).size - 1
+        matrix = unpack_matrix("matrix", arrays, min(n_learned, history.n_users), n_items)
         shape = (self.n_factors, n_items)
         basis = check_array(arrays, "basis", np.float32, shape, limit=1.001)
         gains = check_array(arrays, "gains", np.float32, (self.n_factors,), limit=MAX_SIZE)

@@ -43,7 +43,6 @@ class BPRMF(FactorModel):
         Training without validation data ends when the loss changes by less than this share for three epochs.
     patience
         Training with validation data ends after this many epochs without improvement; the best is kept.
-        Epochs at the start, where vectors are so short that scores are little more than biases, do not count.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
     n_threads
@@ -76,8 +75,9 @@ class BPRMF(FactorModel):
 class LogMF(FactorModel):
     """Matrix factorization trained to classify items with the logistic loss.
 
-    Biases learn first, and vectors follow many epochs later. `lr`, `negatives` and `init`, which decide how
-    many, were set on Last.fm, CiteULike-t and MovieLens-100K without times.
+    Biases learn first, and vectors follow many epochs later; `patience` does not count epochs before that.
+    `lr`, `negatives` and `init`, which decide how many, were set on Last.fm, CiteULike-t and MovieLens-100K
+    without times.
 
     Parameters
     ----------

@@ -518,6 +518,7 @@ class TrainingOptions:
     checkpoint: Path | None = None
     progress: Callable[[Progress], None] | None = None
     evaluator: Evaluator | None = None  # of the validation score
+    waits: bool = False  # whether patience starts when the vectors have grown
 
 
 @dataclass(eq=False)
@@ -593,7 +594,7 @@ def _record_epoch(state: TrainingState, loss: float, trainer: Trainer, options: 
         if not state.best_epoch or state.scores[-1] > max(state.scores[:-1]):
             trainer.keep_best()
             state.best_epoch = state.epoch
-        elif has_short_vectors(trainer.norms(), options.shapes):
+        elif options.waits and has_short_vectors(trainer.norms(), options.shapes):
             state.start_epoch = state.epoch
         elif state.epoch - max(state.best_epoch, state.start_epoch) >= options.patience:
             state.stopped = "patience"
