@@ -8,7 +8,7 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
 from shortlist.cli.source import Model, parse_group_limits, parse_value, read_content, read_source
-from shortlist.core.files import atomic_write, check_writable
+from shortlist.core.files import check_writable, write_text
 from shortlist.errors import ConfigError
 from shortlist.text import printable
 
@@ -91,8 +91,7 @@ def allocate_command(
         raise ConfigError(f"--report must end in .html, got {report.name!r}; change the name.")
     if test is not None and report is None:
         raise ConfigError("--test is for the report, got no --report; pass --report allocation.html.")
-    if report is not None:
-        check_writable(report)
+    check_writable(report)
     content = None if items is None else read_content(items, groups)
     truth = None if test is None else read_source(test, training=False)
     fitted = sl.load_model(model)
@@ -115,8 +114,7 @@ def allocate_command(
         page = render_allocation_report(allocation, model.name, truth)
     allocation.lists.write(out)
     if report is not None and page is not None:
-        with atomic_write(report) as temporary:
-            temporary.write_text(page, encoding="utf-8")
+        write_text(report, page)
     about = describe_allocation(allocation)
     if json:
         return show_json({"out": str(out), **about})

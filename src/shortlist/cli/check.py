@@ -5,7 +5,7 @@ from pathlib import Path
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, Source, read_source
-from shortlist.core.files import atomic_write, check_writable
+from shortlist.core.files import check_writable, write_text
 
 
 def check_command(
@@ -32,14 +32,12 @@ def check_command(
     report
         Write an HTML page with pictures to this file.
     """
-    if report is not None:
-        check_writable(report)
+    check_writable(report)
     check = sl.check_data(read_source(source, reading, quiet=True))
     if report is not None:
         from shortlist.data.check import render_page
 
-        with atomic_write(report) as temporary:
-            temporary.write_text(render_page(check, Path(source).name), encoding="utf-8")
+        write_text(report, render_page(check, Path(source).name))
         print_note(f"report written to {report}")
     if json:
         return show_json(check.to_dict())

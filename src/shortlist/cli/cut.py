@@ -74,9 +74,7 @@ def cut_command(
     report
         HTML file for the report.
     """
-    for path in (out, save, report):
-        if path is not None:
-            check_writable(path)
+    check_writable(out, save, report)
     check_flags(truth, cutoff, new=new, save=save, report=report, new_history=new_history, out=out)
     if cutoff is not None:
         about = apply_saved(candidates, cutoff, history, out)

@@ -227,9 +227,7 @@ def fit_command(
     )
     settings.check(report)
     check_model_path(out)
-    for path in (test, report):
-        if path is not None:
-            check_writable(path)
+    check_writable(test, report)
     data = read_source(source, reading)
     settings.items = None if items is None else read_content(items)
     if report is not None:

@@ -150,12 +150,10 @@ def token_command(
 
 
 def activate_command(
-    model: Annotated[Path, Parameter(help="The model file; services get it through the store.")],
+    model: Path,
     /,
     *,
-    db: Annotated[
-        str | None, Parameter(help="Event store of the services; default: SHORTLIST_SERVE_DB.")
-    ] = None,
+    db: str | None = None,
 ) -> None:
     """Let all services on a store serve another model.
 
@@ -165,6 +163,13 @@ def activate_command(
 
     For example:
       shortlist activate shop.shortlist --db postgresql://shop@db/events
+
+    Parameters
+    ----------
+    model
+        The model file; services get it through the store.
+    db
+        Event store of the services; default: SHORTLIST_SERVE_DB.
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config

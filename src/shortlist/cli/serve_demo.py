@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import shortlist as sl
-from shortlist.core.files import atomic_write
+from shortlist.core.files import write_text
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.data.datasets import cache_home
 from shortlist.data.interactions import Interactions
@@ -73,8 +73,7 @@ def _build(folder: Path, report: Callable[[str], None]) -> dict[str, Any]:
     history = data.where(data.time < today).compact()
     _fit(history, [sl.PersonalFrequency(), sl.TIFUKNN()], report).save(folder / MODEL)
     demo = {"version": VERSION, "baskets": list(_baskets(data.where(data.time >= today)))}
-    with atomic_write(folder / BASKETS) as temporary:
-        temporary.write_text(json.dumps(demo), encoding="utf-8")
+    write_text(folder / BASKETS, json.dumps(demo))
     return demo
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shortlist.core.files import atomic_write
+from shortlist.core.files import write_text
 from shortlist.errors import DataError
 from shortlist.text import escape_html as escape
 
@@ -103,8 +103,7 @@ class Figure:
         target = Path(path)
         if target.suffix != ".svg":
             raise DataError(f"figures are written as .svg, got {target.name!r}; change the extension.")
-        with atomic_write(target) as temporary:
-            temporary.write_text(f"{self._repr_svg_()}\n", encoding="utf-8")
+        write_text(target, f"{self._repr_svg_()}\n")
         return target
 
     def _svg(self, colors: str) -> str:

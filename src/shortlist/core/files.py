@@ -32,10 +32,7 @@ def atomic_write(target: Path) -> Iterator[Path]:
 
     Temporary files that crashed processes left for the same target are removed first.
     """
-    try:
-        temporary = _reserve(target)
-    except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
+    temporary = _reserve(target)
     try:
         yield temporary.path
         if temporary.path.stat().st_mtime_ns == UNTOUCHED:
@@ -51,19 +48,31 @@ def atomic_write(target: Path) -> Iterator[Path]:
         _discard(temporary)
 
 
-def check_writable(target: Path) -> None:
-    """Raise DataError if no file can be written at `target`; its folder is created."""
-    if target.is_dir():
-        raise DataError(f"cannot write {target}: it is a folder; pass the path of a file.")
-    try:
-        temporary = _reserve(target)
-    except OSError as error:
-        raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
-    _discard(temporary)
+def write_text(target: Path, text: str) -> None:
+    """Write a text file as a whole or not at all."""
+    with atomic_write(target) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def check_writable(*targets: Path | None) -> None:
+    """Raise DataError if a file cannot be written at one of these paths; their folders are created."""
+    for target in targets:
+        if target is None:
+            continue
+        if target.is_dir():
+            raise DataError(f"cannot write {target}: it is a folder; pass the path of a file.")
+        _discard(_reserve(target))
 
 
 def _reserve(target: Path) -> _Temporary:
-    """Create an empty temporary file for `target`, and lock it."""
+    """Create an empty temporary file for `target`, and lock it; DataError if this is not possible."""
+    try:
+        return _create_locked(target)
+    except OSError as error:
+        raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
+
+
+def _create_locked(target: Path) -> _Temporary:
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         if not stat.S_ISREG(mode := target.stat().st_mode) and not stat.S_ISDIR(mode):
             raise DataError(f"cannot write {target}: it is not a regular file; choose another path.")

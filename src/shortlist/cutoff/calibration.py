@@ -37,7 +37,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import fill_basket_sizes, fill_history_features, fill_rank_features
 from shortlist.kernels.rows import read_only
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Doubles, Ints, Longs
 
 RANK_FEATURES = ("score", "gap_to_top", "log_rank", "reciprocal_rank")
 HISTORY_FEATURES = ("log_history", "log_basket", "log_popularity", "share_of_baskets", "recency")
@@ -229,7 +229,8 @@ class Calibration(SavedEstimator):
             columns = candidate_features(labeled.lists, scores, history)[seen]
             if method == "trees":
                 params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
-                self.text_ = fit_trees(columns.astype(np.float32), y, _float32(weight), params)
+                light = None if weight is None else weight.astype(np.float32)
+                self.text_ = fit_trees(columns.astype(np.float32), y, light, params)
             else:
                 self.logistic_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(
                     columns, y, weight
@@ -459,10 +460,6 @@ class CalibratedCutoff(Cutoff):
             return ""
         method = self.calibration_._summary()
         return "probabilities of the model" if method == "none" else f"probabilities calibrated by {method}"
-
-
-def _float32(weight: Doubles | None) -> Floats | None:
-    return None if weight is None else weight.astype(np.float32)
 
 
 def _fit_platt(scores: Doubles, y: Doubles, weight: Doubles | None = None) -> AdditiveLogistic:

@@ -104,12 +104,8 @@ def _solve_by_prices(problem: AllocationProblem) -> AllocationSolution:
         if problem.has_contacts:
             return _solve_contacts(problem, offers, positions)
         return _solve_total(problem, offers, positions)
-    offers, positions = build_offers(problem, problem.limits._replace(max_items=UNLIMITED, **_no_groups()))
-    return _solve_market(problem, offers, positions)
-
-
-def _no_groups() -> dict[str, np.ndarray]:
-    return {"groups": np.empty((0, 0), np.int32), "group_limits": np.empty(0, np.int64)}
+    no_limits = UserLimits(UNLIMITED, np.empty((0, 0), np.int32), np.empty(0, np.int64))
+    return _solve_market(problem, *build_offers(problem, no_limits))
 
 
 def build_offers(problem: AllocationProblem, limits: UserLimits) -> tuple[Offers, Ints]:

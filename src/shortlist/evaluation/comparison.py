@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, Span, span_chart
-from shortlist.core.files import atomic_write
+from shortlist.core.files import write_text
 from shortlist.core.metrics import ListValue, Metric
 from shortlist.core.tables import html, latex, markdown, plain, rich_table, without_nan
 from shortlist.data.notebook import to_pandas
@@ -343,8 +343,7 @@ class Comparison:
             raise DataError(
                 f"comparisons are written as {', '.join(forms)}, got {target.name!r}; change the extension."
             )
-        with atomic_write(target) as temporary:
-            temporary.write_text(forms[target.suffix](), encoding="utf-8")
+        write_text(target, forms[target.suffix]())
         return target
 
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from shortlist.core.checks import check_whole_value
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
-from shortlist.core.files import atomic_write, claim_folder
+from shortlist.core.files import claim_folder, write_text
 from shortlist.core.params import MAX_WHOLE, check_whole, short_repr
 from shortlist.core.serialization import INTEGERS, pack, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
@@ -320,8 +320,7 @@ def _check_folder(target: Path, request: dict[str, Any]) -> None:
             f"{target} must be empty or hold earlier lists, got other files; choose another folder."
         )
     target.mkdir(parents=True, exist_ok=True)
-    with atomic_write(manifest) as temporary:
-        temporary.write_text(json.dumps(request, indent=1), encoding="utf-8")
+    write_text(manifest, json.dumps(request, indent=1))
 
 
 ROWS = "_rows"  # folder of the divided rows, beside the shards, until the model is saved

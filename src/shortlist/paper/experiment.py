@@ -17,7 +17,7 @@ import numpy as np
 
 from shortlist.auto.validation import Holdout, Validation, build_model, validate
 from shortlist.core.engine import Engine, Fixed, ThreadEngine, thread_count
-from shortlist.core.files import atomic_write
+from shortlist.core.files import write_text
 from shortlist.data.datasets import load_dataset
 from shortlist.data.interactions import Interactions
 from shortlist.paper.protocol import MAX_LENGTH, PLAIN
@@ -108,8 +108,7 @@ class Runner:
             start = time.perf_counter()
             result = self._call(function, args)
             entry = {"label": label, "seconds": round(time.perf_counter() - start, 2), "result": result}
-            with atomic_write(path) as temporary:
-                temporary.write_text(json.dumps(entry, allow_nan=False), encoding="utf-8")
+            write_text(path, json.dumps(entry, allow_nan=False))
             self.report(f"{label}: {entry['seconds']:.1f} s")
         self.seconds += entry["seconds"]
         return json.loads(json.dumps(entry["result"]))  # same types, computed or read

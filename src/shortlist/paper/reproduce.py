@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shortlist.core.engine import Engine, check_engine
-from shortlist.core.files import atomic_write, check_writable
+from shortlist.core.files import check_writable, write_text
 from shortlist.core.params import check_whole
 from shortlist.errors import ConfigError
 from shortlist.paper import protocol
@@ -113,8 +113,7 @@ def _write(folder: Path, results: dict[str, Any], seconds: float) -> None:
         "table.md": render_tables(results),
     }
     for name, content in files.items():
-        with atomic_write(folder / name) as temporary:
-            temporary.write_text(content, encoding="utf-8")
+        write_text(folder / name, content)
 
 
 def _describe_machine(seconds: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from shortlist.core.charts import (
     line_chart,
     span_chart,
 )
-from shortlist.core.files import atomic_write
+from shortlist.core.files import write_text
 from shortlist.core.metrics import PER_USERS, ListValue, Metric
 from shortlist.data.check import check_data
 from shortlist.data.lists import REASON_TEXT, RankedList
@@ -118,9 +118,7 @@ def _held_out(model: Recommender) -> dict[str, Any] | None:
 
 def write_model_report(report: ModelReport, path: Path) -> None:
     """Write the page to a file."""
-    page = render_model_report(report)
-    with atomic_write(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+    write_text(path, render_model_report(report))
 
 
 def _cards(report: ModelReport) -> list[dict[str, Any]]:
