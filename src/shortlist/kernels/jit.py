@@ -26,6 +26,7 @@ FLAGS: dict[str, Any] = {
 _njit: Any = numba.njit  # its type hints lack two of the options
 
 
+HERE = Path(__file__).parent  # kernels may be compiled elsewhere, too
 IMPORTED = re.compile(r"^ *from shortlist\.kernels\.(\w+) import", re.MULTILINE)
 
 
@@ -39,7 +40,8 @@ def sources_stamp(file: Path) -> str:
         if path not in sources:
             sources[path] = path.read_bytes()
             names = IMPORTED.findall(sources[path].decode())
-            waiting += [file.with_name(f"{name}.py") for name in names]
+            imported = [file.with_name(f"{name}.py") for name in names]
+            waiting += [place if place.exists() else HERE / place.name for place in imported]
     return sha256(b"".join(sources[path] for path in sorted(sources))).hexdigest()
 
 
