@@ -47,7 +47,8 @@ class UtilityRegression(Cutoff):
     Ridge regression predicts the utility of every length from the scores at ranks 1, 2, 5, 10, …, raw and
     standardized within the list. The penalty is chosen by five-fold cross-validation over lists. With an
     infinite penalty the method is the best fixed N, and it stays the fixed N unless another penalty is better
-    by more than one standard error. No probabilities and no history are needed. No list is empty.
+    by more than one standard error. No probabilities are needed. If `fit` gets a history, the sizes of each
+    user's earlier baskets predict, too. No list is empty.
 
     Parameters
     ----------
@@ -100,18 +101,18 @@ class UtilityRegression(Cutoff):
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        learned = vars(self)
+        fitted = vars(self)
         names = ("low_", "high_", "ranks_", "center_", "scale_", "weights_", "ridge_", "uses_history_")
         check_names(self.fitted(), names, FITTED_IDS)
-        low, high = check_float_value(learned, "low_", -1e300, 1e300), check_float_value(learned, "high_")
+        low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
         if not low <= high <= 1e300:
             raise file_error("high_", "must not be below low_")
-        check_float_value(learned, "ridge_", 0, np.inf)
-        n_ranks = check_array(learned, "ranks_", np.int64, (None,), low=1, strict=True).size
-        n = 2 * n_ranks + 1 + N_HISTORY_COLUMNS * check_bool(learned, "uses_history_")
-        check_array(learned, "center_", np.float64, (n,))
-        check_array(learned, "scale_", np.float64, (n,), low=1e-300)
-        check_array(learned, "weights_", np.float64, (None, n + 1))
+        check_float_value(fitted, "ridge_", 0, np.inf)
+        n_ranks = check_array(fitted, "ranks_", np.int64, (None,), low=1, strict=True).size
+        n = 2 * n_ranks + 1 + N_HISTORY_COLUMNS * check_bool(fitted, "uses_history_")
+        check_array(fitted, "center_", np.float64, (n,))
+        check_array(fitted, "scale_", np.float64, (n,), low=1e-300)
+        check_array(fitted, "weights_", np.float64, (None, n + 1))
 
     def _check_learns_from_shown(self) -> None:
         raise needs_all_outcomes("UtilityRegression", "use ExpectedF1(size='probabilities')")

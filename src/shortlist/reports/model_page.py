@@ -108,12 +108,12 @@ def _slice(group: UserGroup, name: str) -> dict[str, Any]:
 
 def _held_out(model: Recommender) -> dict[str, Any] | None:
     """What the model's selection scored on users that took no part in it, if that was measured."""
-    found = model.selection_
-    if found is None or found.held_out is None:
+    selection = model.selection_
+    if selection is None or selection.held_out is None:
         return None
-    metric = Metric.registry.get(found.metric, Metric)
-    score, error = metric.text(found.held_out["score"]), explain_error(metric, found.held_out)
-    return found.held_out | {"metric": metric.title, "score": score, "error": error}
+    metric = Metric.registry.get(selection.metric, Metric)
+    score, error = metric.text(selection.held_out["score"]), explain_error(metric, selection.held_out)
+    return selection.held_out | {"metric": metric.title, "score": score, "error": error}
 
 
 def write_model_report(report: ModelReport, path: Path) -> None:
