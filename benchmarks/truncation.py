@@ -22,7 +22,7 @@ from machine import describe, save_results
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, PerK, Threshold, UtilityRegression
-from shortlist.data.candidates import read_candidates, read_outcomes
+from shortlist.data.lists import read_candidates, read_outcomes
 from shortlist.evaluation import paired_test
 
 N_FOLDS = 5

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.data.groups import ItemGroups
 from shortlist.data.ids import IdMap
+from shortlist.data.items import ItemGroups
 from shortlist.errors import ConfigError
 
 DATA = sl.load_dataset("sample")

@@ -14,9 +14,8 @@ from shortlist.core.metrics import Metric
 from shortlist.core.params import check_whole
 from shortlist.cutoff.base import Cutoff, is_table, top_candidates
 from shortlist.cutoff.threshold import FixedN
-from shortlist.data.candidates import read_candidates, read_outcomes
 from shortlist.data.interactions import Interactions, without_negative
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, read_candidates, read_outcomes
 from shortlist.errors import DataError
 from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_curve
 from shortlist.types import Ints, Longs

@@ -28,9 +28,8 @@ from shortlist.cutoff import ExpectedValue
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
-from shortlist.data.groups import group_fields
 from shortlist.data.interactions import Events, Interactions
-from shortlist.data.items import Items
+from shortlist.data.items import Items, group_fields
 from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.replay import DAY

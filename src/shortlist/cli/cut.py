@@ -131,8 +131,7 @@ def choose(
 
 def read_file(path: Path) -> "RankedLists":
     """Read candidates and print their columns."""
-    from shortlist.data.candidates import read_candidate_table
-    from shortlist.data.lists import describe_columns
+    from shortlist.data.lists import describe_columns, read_candidate_table
 
     try:
         with guard_reading(path):
@@ -151,7 +150,7 @@ def read_file(path: Path) -> "RankedLists":
 
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
     """Read interactions or judgments and print what was recognized."""
-    from shortlist.data.candidates import read_outcomes
+    from shortlist.data.lists import read_outcomes
 
     if path is None:
         return None

@@ -19,12 +19,10 @@ from shortlist.cutoff.prices import (
     contact_worth,
     solve,
 )
-from shortlist.data.columns import find_column, plain_name
-from shortlist.data.groups import ItemGroups, check_group_limits
+from shortlist.data.columns import find_column, html_table, plain_name
 from shortlist.data.ids import IdMap
-from shortlist.data.items import Items, to_frame
+from shortlist.data.items import ItemGroups, Items, check_group_limits, to_frame
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
-from shortlist.data.notebook import html_table
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.allocation import (
     UNLIMITED,

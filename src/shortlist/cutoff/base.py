@@ -20,10 +20,9 @@ from shortlist.core.checks import check_ids
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, load_plugins, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
-from shortlist.data.candidates import read_candidates, read_outcomes
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
-from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities
+from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities, read_candidates, read_outcomes
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import mark_members
 from shortlist.kernels.retrieval import lower_to_running_minimum, rank_rows, top_k

@@ -1,13 +1,14 @@
-"""Find the columns of a table by name, convention or alias, check their values and parse their times."""
+"""Columns of a table of interactions: found by name or alias, checked and parsed; tables for notebooks."""
 
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple, Self
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,10 @@ from shortlist.data.ids import id_kind, id_series
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
 from shortlist.types import Bools, Floats, Longs
+
+if TYPE_CHECKING:
+    import pandas
+
 
 NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
 NO_RETURNS = pl.DataFrame(
@@ -1095,3 +1100,34 @@ def _check_parsed(series: pl.Series, times: pl.Series) -> Longs:
     if times.null_count():
         raise _row_error(series, times.is_null(), f"all times must have one format (row 1 is {series[0]!r})")
     return times.to_physical().to_numpy()
+
+
+MAX_CHARS = 60  # longer cells are cut
+
+
+def html_table(title: str, frame: pl.DataFrame, n_total: int | None = None) -> str:
+    """An escaped HTML table under a title; `frame` has the first of `n_total` rows."""
+    head = _cells("th", frame.columns)
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in frame.iter_rows())
+    more = f"<p>… {n_total - len(frame):,} more rows</p>" if n_total and n_total > len(frame) else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<div><p><b>{escape(printable(title))}</b></p>{table}{more}</div>"
+
+
+def _cells(tag: str, values: Sequence[Any]) -> str:
+    return "".join(f"<{tag}>{escape(_shorten(value))}</{tag}>" for value in values)
+
+
+def _shorten(value: Any) -> str:
+    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else printable(value)
+    return text if len(text) <= MAX_CHARS else f"{text[: MAX_CHARS - 1]}…"
+
+
+def to_pandas(frame: pl.DataFrame) -> "pandas.DataFrame":
+    """A pandas copy of a table."""
+    try:
+        return frame.to_pandas()
+    except ImportError:
+        raise DataError(
+            "to_pandas needs the packages pandas and pyarrow; run pip install pandas pyarrow."
+        ) from None

@@ -22,14 +22,15 @@ from shortlist.data.columns import (
     Subtracted,
     Table,
     belongs_to_other_role,
+    html_table,
     is_future,
     sql_name,
+    to_pandas,
     tuples_to_frame,
 )
 from shortlist.data.columns import NO_TIME as NO_TIME
 from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
-from shortlist.data.notebook import html_table, to_pandas
 from shortlist.errors import DataError
 from shortlist.kernels.rows import (
     ArrayParts,

@@ -1,5 +1,6 @@
-"""RankedLists: the lists of many users, of different lengths."""
+"""Ranked lists of users: built, read from files, shown and written; candidates of any ranker."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,15 +21,17 @@ from shortlist.data.columns import (
     check_distinct,
     column_names,
     find_column,
+    html_table,
     match_columns,
     plain_name,
+    to_pandas,
     to_polars,
 )
-from shortlist.data.groups import ItemGroups, check_group_limits, skip_items
+from shortlist.data.files import read_interactions
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, encode
-from shortlist.data.notebook import html_table, to_pandas
-from shortlist.data.sources import check_converted, explain_json_error, open_sources
+from shortlist.data.items import ItemGroups, check_group_limits, skip_items
+from shortlist.data.sources import check_converted, explain_json_error, open_sources, plain_sources
 from shortlist.errors import DataError
 from shortlist.kernels.rows import find_repeated_item, starts, take_rows
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -807,3 +810,204 @@ def _parse_optional(frame: pl.DataFrame, name: str, dtype: type) -> Any:
     if name not in frame.columns or frame[name].null_count() == len(frame):
         return None
     return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy().astype(dtype)
+
+
+RUN_COLUMNS = ("user_id", "iteration", "item_id", "rank", "score", "tag")  # of a TREC run
+JUDGMENT_COLUMNS = ("user_id", "iteration", "item_id", "relevance")  # of TREC qrels
+TREC_FORMATS = (".run", ".trec", ".txt", ".res", ".qrels", ".qrel")
+RELEVANCE_NAMES = ("relevance", "relevant", "rel", "label", "judgment", "grade", "isrelevant")
+KINDS = (
+    "a table with user, item and score or rank, RankedLists, a file (.parquet, .csv, .jsonl, .json or a TREC "
+    "run), a run of ranx, or search hits by query"
+)
+
+
+def read_candidates(source: Any) -> RankedLists:
+    """Ranked candidates from anything that holds a user, an item and a score or a rank."""
+    if isinstance(source, RankedLists):
+        return source
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if path.suffix in FORMATS or path.is_dir():
+            return RankedLists.read(path)
+        return RankedLists.from_frame(read_candidate_table(path))
+    if not isinstance(source, Mapping) and hasattr(source, "to_dict") and _is_of(source, "ranx"):
+        source = source.to_dict()
+    if isinstance(source, Mapping):
+        return RankedLists.from_frame(_frame_of_run(source))
+    if hasattr(type(source), "to_df"):  # LensKit's collections of lists
+        source = source.to_df()
+    try:
+        return RankedLists.from_frame(source)
+    except DataError as error:
+        if "must be a polars, pandas or Arrow table" not in str(error):
+            raise
+        raise DataError(f"candidates must be {KINDS}, got {type(source).__name__}; convert them.") from None
+
+
+def read_candidate_table(path: Path) -> pl.DataFrame:
+    """The table of a file of candidates."""
+    if path.suffix == ".json":
+        return _frame_of_run(_read_json(path))
+    if path.suffix in TREC_FORMATS:
+        return _read_trec(path, RUN_COLUMNS)
+    return read_table(path, None)
+
+
+def read_outcomes(source: Any) -> Interactions:
+    """What happened, by user and item; rows with a relevance of 0 or below are left out."""
+    if isinstance(source, Interactions):
+        return source
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if path.suffix in TREC_FORMATS:
+            return Interactions.of(_relevant_rows(_read_trec(path, JUDGMENT_COLUMNS)))
+        if path.suffix == ".json":
+            source = _read_json(path)
+        else:
+            table = read_table(path, None) if path.suffix in FORMATS and path.is_file() else None
+            if table is None or not _has_relevance(table):
+                return read_interactions(source, training=False)
+            source = table
+    if not isinstance(source, Mapping) and hasattr(source, "to_dict") and _is_of(source, "ranx"):
+        source = source.to_dict()
+    if isinstance(source, Mapping):
+        return Interactions.of(_relevant_rows(_frame_of_judgments(source)))
+    if hasattr(type(source), "to_df"):
+        source = source.to_df()
+    if hasattr(type(source), "columns") or hasattr(type(source), "column_names"):
+        source = _relevant_rows(collect_table(source))
+    return Interactions.of(source)
+
+
+def _is_of(value: Any, package: str) -> bool:
+    return type(value).__module__.partition(".")[0] == package
+
+
+def _has_relevance(frame: pl.DataFrame) -> bool:
+    """Whether a table has the columns of judgments, which the readers of interactions do not know."""
+    if any(plain_name(name) in RELEVANCE_NAMES for name in frame.columns):
+        return True
+    return any(find_column(role, frame.columns) is None for role in REQUIRED)
+
+
+def _relevant_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """Conventional names of the ids, without rows whose relevance is 0 or below."""
+    found = {role: find_list_column(role, frame.columns) for role in REQUIRED}
+    frame = frame.rename({name: role for role, name in found.items() if name is not None and name != role})
+    name = next((column for column in frame.columns if plain_name(column) in RELEVANCE_NAMES), None)
+    if name is None:
+        return frame
+    column = frame[name]
+    if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        raise DataError(
+            f"{name} must be a number or true and false in the truth, got {column.dtype}; cast it."
+        )
+    return frame.filter(column.cast(pl.Float64) > 0).drop(name)
+
+
+def _read_json(path: Path) -> Any:
+    """The content of a JSON file: a run or judgments of ranx, or the answer of a search engine."""
+    if not path.is_file():
+        raise DataError(f"no file at {path}; check the path.")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is not readable JSON ({str(error)[:100]}); write it again.") from None
+    if not isinstance(content, dict):
+        raise DataError(
+            f"{path} must hold an object with one entry per query, got a {type(content).__name__}; change it."
+        )
+    return content
+
+
+def _hits(answer: Any) -> list[tuple[Any, float]] | None:
+    """(id, score) of each hit in an answer of Elasticsearch or OpenSearch; None for anything else."""
+    if isinstance(answer, Mapping) and isinstance(answer.get("hits"), Mapping):
+        answer = answer["hits"].get("hits")
+    if not isinstance(answer, list) or not all(isinstance(hit, Mapping) and "_id" in hit for hit in answer):
+        return None
+    if any(hit.get("_score") is None for hit in answer):
+        raise DataError("every hit must have a _score, got null; search without sort, or with track_scores.")
+    return [(hit["_id"], float(hit["_score"])) for hit in answer]
+
+
+def _frame_of_run(run: Mapping[Any, Any]) -> pl.DataFrame:
+    """A table of {query: {item: score}}, of {query: answer with hits}, or of one multi-search answer."""
+    if isinstance(run.get("responses"), list):
+        run = dict(enumerate(run["responses"]))
+    elif isinstance(run.get("hits"), Mapping):
+        run = {0: run}
+    users, items, scores = list[Any](), list[Any](), list[float | None]()
+    for user, entry in run.items():
+        pairs: Iterable[tuple[Any, float | None]] | None = _hits(entry)
+        if pairs is None and isinstance(entry, Mapping):
+            pairs = entry.items()
+        if pairs is None and isinstance(entry, Iterable) and not isinstance(entry, str | bytes):
+            pairs = [(item, None) for item in entry]
+        if pairs is None:
+            raise DataError(
+                f"a run must hold items with scores for every query, got {entry!r:.60} for {user!r:.60}; "
+                "pass {query: {item: score}}."
+            )
+        for item, score in list(pairs) or [(None, None)]:
+            users.append(user)
+            items.append(item)
+            scores.append(score)
+    return _build_frame(users, items, {"score": scores} if any(s is not None for s in scores) else {})
+
+
+def _frame_of_judgments(judgments: Mapping[Any, Any]) -> pl.DataFrame:
+    """A table of {query: {item: relevance}} or {query: [item, …]}."""
+    users, items, relevance = list[Any](), list[Any](), list[float]()
+    for user, entry in judgments.items():
+        if isinstance(entry, str | bytes) or not isinstance(entry, Iterable):
+            raise DataError(
+                f"judgments must hold items for every query, got {entry!r:.60} for {user!r:.60}; pass "
+                "{query: {item: relevance}} or {query: [item]}."
+            )
+        pairs = entry.items() if isinstance(entry, Mapping) else ((item, 1) for item in entry)
+        for item, value in pairs:
+            users.append(user)
+            items.append(item)
+            relevance.append(value)
+    return _build_frame(users, items, {"relevance": relevance})
+
+
+def _build_frame(users: list[Any], items: list[Any], numbers: dict[str, list[Any]]) -> pl.DataFrame:
+    try:
+        columns = {name: pl.Series(name, values, pl.Float64) for name, values in numbers.items()}
+        return pl.DataFrame({"user_id": users, "item_id": items, **columns})
+    except TypeError as error:
+        reason = str(error).splitlines()[0][:100]
+        raise DataError(
+            f"ids must be all strings or all integers, got a mixture ({reason}); cast them."
+        ) from None
+
+
+def _read_trec(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:
+    """A TREC run or qrels: fields separated by spaces or tabs, one row per line, without a header."""
+    if not path.is_file():
+        raise DataError(f"no file at {path}; check the path.")
+    (opened,) = plain_sources([path])
+    text = opened if isinstance(opened, bytes) else opened.read_bytes()
+    try:
+        lines = pl.Series("line", text.decode("utf-8-sig").splitlines(), pl.String)
+    except UnicodeDecodeError:
+        raise DataError(f"{path} must be written in UTF-8; convert it.") from None
+    lines = lines.str.strip_chars()
+    lines = lines.filter(lines != "")
+    fields = lines.str.extract_all(r"\S+")
+    wrong = (fields.list.len() != len(columns)).arg_true()
+    if len(wrong) or not len(lines):
+        got = f"{lines[int(wrong[0])]!r:.60}" if len(wrong) else "no line"
+        raise DataError(
+            f"{path}: every line must have the fields {' '.join(columns)}, got {got}; correct it."
+        )
+    frame = pl.DataFrame({name: fields.list.get(at) for at, name in enumerate(columns)})
+    number = columns[-1] if columns[-1] == "relevance" else "score"
+    values = frame[number].cast(pl.Float64, strict=False)
+    if values.null_count():
+        got = frame[number].filter(values.is_null())[0]
+        raise DataError(f"{path}: {number} must be a number, got {got!r:.60}; correct it.")
+    return frame.select(*REQUIRED, values)

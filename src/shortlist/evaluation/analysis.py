@@ -9,7 +9,7 @@ import polars as pl
 from shortlist.core.charts import Figure, Series, line_chart
 from shortlist.core.metrics import Metric
 from shortlist.core.tables import html
-from shortlist.data.notebook import to_pandas
+from shortlist.data.columns import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import RepeatCounts
 from shortlist.evaluation.report import Report

@@ -15,7 +15,7 @@ from shortlist.core.charts import Figure, Span, span_chart
 from shortlist.core.files import write_text
 from shortlist.core.metrics import ListValue, Metric
 from shortlist.core.tables import html, latex, markdown, plain, rich_table, without_nan
-from shortlist.data.notebook import to_pandas
+from shortlist.data.columns import to_pandas
 from shortlist.errors import DataError
 from shortlist.evaluation.report import Report, View
 from shortlist.evaluation.significance import PairedTest, holm

@@ -12,8 +12,7 @@ import polars as pl
 from shortlist.core.charts import Figure, Series, length_chart, line_chart
 from shortlist.core.metrics import PER_USERS, ListSums, ListValue, Metric, Money, calibration_error
 from shortlist.core.tables import html, plain
-from shortlist.data.columns import parse_duration
-from shortlist.data.notebook import to_pandas
+from shortlist.data.columns import parse_duration, to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts, WeightedGains
 from shortlist.evaluation.significance import PairedTest, bootstrap_means, paired_test

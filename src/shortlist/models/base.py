@@ -32,7 +32,6 @@ from shortlist.core.serialization import Artifact, load_artifact, pack, save_art
 from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import NO_RETURNS, source_from_notes
-from shortlist.data.groups import ItemGroups, group_fields
 from shortlist.data.history import (
     History,
     NewRows,
@@ -43,7 +42,7 @@ from shortlist.data.history import (
 )
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Events, Interactions, keeps_negative
-from shortlist.data.items import Items
+from shortlist.data.items import ItemGroups, Items, group_fields
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
 from shortlist.models.selection import SelectionReport

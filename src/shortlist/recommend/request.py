@@ -24,10 +24,10 @@ from shortlist.core.files import atomic_write
 from shortlist.core.params import check_whole, warn
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import parse_times
-from shortlist.data.groups import ItemGroups, check_group_limits
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
+from shortlist.data.items import ItemGroups, check_group_limits
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.allocation import UserLimits

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
 from shortlist.core.engine import map_slices
-from shortlist.data.groups import skip_items
+from shortlist.data.items import skip_items
 from shortlist.errors import DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits
 from shortlist.kernels.retrieval import (

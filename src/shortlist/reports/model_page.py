@@ -188,7 +188,8 @@ def _effects(report: ModelReport) -> list[dict[str, str]]:
 
 def _hits_figure(report: ModelReport) -> str:
     """Hits per 100 items shown for every length for everyone, and of the lists at their mean length."""
-    curve, length, hits = report.hits_curve, report.selected.mean("length"), report.selected.hits_per_100
+    length, hits = report.selected.mean("length"), report.selected.hits_per_100
+    curve = report.hits_curve[: max(20, int(3 * length))]
     N = [float(k) for k in range(1, curve.size + 1)]
     names = "individual length", "one length for everyone"
     chart = line_chart(

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from shortlist.data.datasets import CATEGORIES, N_USERS, sample
 from shortlist.data.interactions import Interactions
-from shortlist.data.sample import CATEGORIES, N_USERS, sample
 
 
 def data():

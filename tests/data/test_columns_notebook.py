@@ -5,10 +5,10 @@ import polars as pl
 import pytest
 
 import shortlist as sl
+from shortlist.data.columns import MAX_CHARS, html_table
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.data.notebook import MAX_CHARS, html_table
 from shortlist.errors import DataError
 
 EVIL = "<script>alert('x')</script>"
