@@ -3,6 +3,7 @@
 python benchmarks/serve.py            # about ten minutes, writes benchmarks/results/serve.json
 python benchmarks/serve.py --quick    # about a minute, writes nothing
 python benchmarks/serve.py --before ../earlier    # an earlier checkout of the project in the same run
+python benchmarks/serve.py --profile --before ../earlier    # without HTTP, writes serve_profile.json
 
 Lists have at most ten items, as those of the echo and of implicit; one more run leaves them as long as the
 model wants. The load generator runs on this machine and shares its cores with the server, so the processor
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,69 @@ def prepare(folder: Path, dataset: str) -> list[str]:
     return users
 
 
+# ------------------------------------------------------------------ processor time without HTTP
+def processor_ms(call: Callable[[], Any], repeats: int) -> float:
+    """Milliseconds of processor time of one call, the median of five runs of so many calls."""
+    runs = []
+    for _ in range(5):
+        start = time.process_time()
+        for _ in range(repeats):
+            call()
+        runs.append((time.process_time() - start) / repeats * 1000)
+    return float(np.median(runs))
+
+
+def profile(folder: Path) -> dict[str, Any]:
+    """Processor milliseconds of lists and events in the library, and of the imports of the service."""
+    start = time.process_time()
+    import shortlist.serve.app
+    import shortlist.serve.run
+
+    found: dict[str, Any] = {"imports": (time.process_time() - start) * 1000}
+    import shortlist as sl
+
+    for name in ("DKBPRMF", "TwoStage"):
+        model = sl.load_model(folder / f"{name}.shortlist").prepare(n_threads=1)
+        users = np.random.default_rng(0).permutation(model.users_.values.to_list())[:1024].tolist()
+        one, many = iter(users * 100), iter(range(10**9))
+
+        def ask_one(model: Any = model, one: Any = one) -> None:
+            model.recommend([next(one)], max_items=MAX_ITEMS, n_threads=1)
+
+        def ask_many(model: Any = model, many: Any = many, users: list[str] = users) -> None:
+            at = 64 * (next(many) % 16)
+            model.recommend(users[at : at + 64], max_items=MAX_ITEMS, n_threads=1)
+
+        def learn(model: Any = model, many: Any = many, users: list[str] = users) -> None:
+            at, items = next(many), model.items_.values
+            moment = str(np.datetime64("2030-01-01T00:00:00") + np.timedelta64(at, "m"))
+            some = enumerate(users[:100])
+            model.observe([(user, items[(7 * at + k) % len(items)], moment) for k, user in some])
+            model.recommend(users[:1], n_threads=1)
+
+        for compiles in (ask_one, ask_many, learn):
+            compiles()
+        found[name] = {
+            "list": processor_ms(ask_one, 300),
+            "list of 64": processor_ms(ask_many, 5) / 64,
+            "100 events and a list": processor_ms(learn, 2),
+        }
+    return found
+
+
+def run_profile(folder: Path, before: Path | None) -> dict[str, Any]:
+    """The processor times of this checkout, and of an earlier one in turns with it."""
+    found: dict[str, Any] = {}
+    for label, source in (("now", None), ("before", before)):
+        if label == "now" or source is not None:
+            changed = {} if source is None else {"PYTHONPATH": str(source / "src")}
+            command = [sys.executable, __file__, "--server", "profile", "--folder", str(folder)]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", **changed}
+            text = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
+            found[label] = json.loads(text)
+    return found
+
+
 # ------------------------------------------------------------------ load generator
 async def connection(port: int, bodies: list[bytes], end: float, times: list[tuple[float, float]]) -> int:
     """Send one request after the other until `end`; return the number of failures."""
@@ -214,7 +279,7 @@ def run_server(
     command = [sys.executable, __file__, "--server", name, "--port", str(port), "--folder", str(folder)]
     process = subprocess.Popen(command, env=environment)
     try:
-        for _ in range(600):
+        for _ in range(3000):
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=1).read()
                 break
@@ -232,16 +297,19 @@ def run_server(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="only processor times without HTTP")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--before", type=Path, help="an earlier checkout of the project")
-    parser.add_argument("--server", choices=SERVERS)
+    parser.add_argument("--server", choices=(*SERVERS, "profile"))
     parser.add_argument("--port", type=int)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, help="keeps the fitted models for the next run")
     options = parser.parse_args()
     if options.server:
         plain = {"echo": serve_echo, "implicit": serve_implicit}
-        if options.server in plain:
+        if options.server == "profile":
+            print(json.dumps(profile(options.folder)))
+        elif options.server in plain:
             plain[options.server](options.port, options.folder)
         else:
             serve_model(options.server, options.port, options.folder)
@@ -251,8 +319,13 @@ def main() -> None:
     servers = (*SERVERS, *(name + BEFORE for name in MODELS if options.before))
     found: dict[str, list[Any]] = {name: [] for name in servers}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        users = prepare(folder, dataset)
+        folder = options.folder or Path(name)
+        is_prepared = (folder / "users.json").exists()
+        users = json.loads((folder / "users.json").read_text()) if is_prepared else prepare(folder, dataset)
+        if options.profile:
+            found = run_profile(folder, options.before)
+            save_results("serve_profile", {"machine": describe(), "dataset": dataset, "milliseconds": found})
+            return
         for _ in range(1 if options.quick else options.rounds):  # rounds interleave the servers
             for server in servers:
                 found[server].append(run_server(server, folder, users, seconds, options.before))
@@ -266,7 +339,8 @@ def main() -> None:
     }
     print_table(results)
     if not options.quick:
-        save_results("serve", {"machine": describe(), "dataset": dataset, "results": results})
+        stored = {"machine": describe(), "load_average": os.getloadavg(), "dataset": dataset}
+        save_results("serve", stored | {"results": results})
 
 
 def print_table(results: dict[str, Any]) -> None:

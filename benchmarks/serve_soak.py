@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -125,6 +126,18 @@ def call(port: int, token: str, path: str, body: dict[str, Any] | None = None) -
         return found
 
 
+def activate(port: int, token: str, name: str) -> dict[str, Any]:
+    """Activate a model; again if the service is too busy to load it within its time limit."""
+    for _ in range(5):
+        try:
+            return call(port, token, "/v1/model", {"name": name})
+        except urllib.error.HTTPError as error:
+            if error.code != 503:
+                raise
+            time.sleep(float(error.headers["retry-after"]))
+    raise SystemExit(f"the model {name} could not be activated in five attempts")
+
+
 def resident_mib(pid: int) -> float:
     """Memory of a process that is in use, without files that it only reads."""
     text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
@@ -151,7 +164,7 @@ async def operate(port: int, token: str, folder: Path, start: float, seconds: fl
         if name == "refit":
             about = await asyncio.to_thread(refit, folder)
         else:
-            found = await asyncio.to_thread(call, port, token, "/v1/model", {"name": name})
+            found = await asyncio.to_thread(activate, port, token, name)
             about = {"model": found["name"]}
         took = time.time() - began
         steps.append({"step": name, "after_seconds": began - start, "took_seconds": took, **about})

@@ -1,6 +1,10 @@
 """The cache of compiled kernels depends on the sources that a kernel imports; compilation is announced."""
 
 import ast
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -120,3 +124,31 @@ def test_helpers_can_be_called_from_python():
 
     assert twice(3) == 6
     assert twice(1.5) == 3
+
+
+LOADED = """
+import numpy as np
+from numba.core.registry import cpu_target
+from shortlist.kernels.jit import announce_compilation
+from shortlist.kernels.rows import mark_present
+
+with announce_compilation(print):
+    mark_present(np.arange(3, dtype=np.int64), 0, np.zeros(3, np.int32))
+print(cpu_target.target_context.codegen().magic_tuple()[1:])
+"""
+
+
+def test_kernels_of_an_image_are_used_on_another_machine(tmp_path):
+    """As in the container image: compiled for any processor of the family, in another folder."""
+
+    def run(folder):
+        variables = {"NUMBA_CACHE_DIR": str(tmp_path / folder), "NUMBA_CPU_NAME": "generic"}
+        command = [sys.executable, "-c", LOADED]
+        found = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+        assert found.returncode == 0, found.stderr
+        return found.stdout.split("\n")[:-1]
+
+    built = run("image")
+    shutil.copytree(tmp_path / "image", tmp_path / "elsewhere")
+    assert built == ["mark_present", "('generic', '')"]  # nothing depends on this processor
+    assert run("elsewhere") == built[1:]
