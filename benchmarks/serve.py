@@ -167,9 +167,9 @@ def profile(folder: Path) -> dict[str, Any]:
 
         def learn(model: Any = model, many: Any = many, users: list[str] = users) -> None:
             at, items = next(many), model.items_.values
-            moment = str(np.datetime64("2030-01-01T00:00:00") + np.timedelta64(at, "m"))
+            timestamp = str(np.datetime64("2030-01-01T00:00:00") + np.timedelta64(at, "m"))
             some = enumerate(users[:100])
-            model.observe([(user, items[(7 * at + k) % len(items)], moment) for k, user in some])
+            model.observe([(user, items[(7 * at + k) % len(items)], timestamp) for k, user in some])
             model.recommend(users[:1], n_threads=1)
 
         for compiles in (ask_one, ask_many, learn):

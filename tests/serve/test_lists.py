@@ -18,9 +18,9 @@ USERS = ["u00", "u01", "u07", "u12"]
 
 def batch(number):
     """The events of one request: a basket of a user with lists, one of another user, and a new user."""
-    user, moment = USERS[number % len(USERS)], f"2024-01-01T00:{number:02}:00Z"
+    user, timestamp = USERS[number % len(USERS)], f"2024-01-01T00:{number:02}:00Z"
     baskets = {user: ("i03", "i10"), "u20": (f"i{number:02}",), f"new{number}": ("i05",)}
-    return [(owner, item, moment) for owner, items in baskets.items() for item in items]
+    return [(owner, item, timestamp) for owner, items in baskets.items() for item in items]
 
 
 def plain(lists):

@@ -281,7 +281,7 @@ async def health(service: Shared) -> Any:
 
 @router.get("/ready", response_model=schemas.ReadyAnswer)
 async def ready(service: Shared) -> Any:
-    """Return 200 when lists can be served, and 503 from the moment on when the process is to end."""
+    """Return 200 when lists can be served, and 503 as soon as the process is to end."""
     if service.is_draining:
         raise RequestError(503, "not_ready", "the service is shutting down", "ask another server")
     if not service.deployment.is_ready:

@@ -76,7 +76,7 @@ _RANDOM: deque[str] = deque()  # drawn together: each call of the system takes l
 
 
 def random_id() -> str:
-    """24 hexadecimal digits that nobody can guess."""
+    """24 hexadecimal digits that cannot be guessed."""
     while True:
         try:
             return _RANDOM.popleft()
