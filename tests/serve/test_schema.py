@@ -65,8 +65,8 @@ def live(request, tmp_path_factory, model_file):
     else:
         fit(request.param, checkerboard()).set_cutoff(FixedN(N=3)).save(folder / "shop.shortlist")
     secret = create_token(folder / "tokens", "all", ["read", "events", "admin"])
-    # Answers are checked, not speed: a kernel may have to be compiled first.
-    with start(folder, token_file=str(folder / "tokens"), timeout=300.0) as client:
+    # Answers are checked, not speed: a kernel may be compiled first, and events may take a second.
+    with start(folder, token_file=str(folder / "tokens"), timeout=300.0, poll=1.0) as client:
         client.headers["authorization"] = f"Bearer {secret}"
         client.folder, client.model, client.answers = folder, request.param, Counter()
         client.validators = {}
