@@ -392,7 +392,7 @@ def test_interrupted_at_any_time(originals, workdir, capsys, name):
     try:
         for _ in range(4 * TIMES):
             restore(originals)
-            # An interrupt while a command ends can leave its handler behind, which would act after the next one.
+            # An interrupt while a command ends can leave its handler behind; it would act after the next.
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.setitimer(signal.ITIMER_PROF, rng.uniform(0.1, 1) * seconds)
             code = run(words, capsys, codes=(GOOD, INTERRUPTED))
