@@ -1,7 +1,7 @@
 """Models for a plain matrix of users and items: quality and processor seconds, ours, implicit's and cornac's.
 
     export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-    python benchmarks/matrix.py FOLDER                          # all three datasets, five seeds
+    python benchmarks/matrix.py FOLDER                          # all three datasets, three seeds
     python benchmarks/matrix.py FOLDER --datasets lastfm --seeds 1
 
 FOLDER holds lastfm/interactions.parquet and citeulike-t/interactions.parquet, each with users in the first
@@ -263,7 +263,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     args = parser.parse_args()
     warm_up()
     result: dict[str, Any] = {"machine": describe("implicit", "cornac"), "N": N, "factors": FACTORS}
