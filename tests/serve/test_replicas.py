@@ -12,7 +12,7 @@ import sqlalchemy as sa
 import shortlist as sl
 from shortlist.serve import deployment
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import Deployment
+from shortlist.serve.deployment import Deployment, load_refit_data
 from shortlist.serve.store import (
     EVENTS_LOCK,
     MAX_WAITING,
@@ -297,6 +297,7 @@ class TestModelFiles:
         time.sleep(0.1)
         second.follow()
         assert (second.served.name, second.activation_error) == ("next", None)
+        assert load_refit_data(store, elsewhere, "shop").model.cutoff_.N == 3
         assert list(elsewhere.iterdir()) == []
         with store._begin() as connection:
             connection.exec_driver_sql(

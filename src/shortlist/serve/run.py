@@ -42,14 +42,19 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
     """
     if hasattr(signal, "SIGHUP"):  # it ends no process; workers that have loaded their model reload
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container has no default
     store = EventStore(config.database)
     if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
         read_header(config.model_path)
     if config.token_file:
         read_tokens(Path(config.token_file))
-    wait_for_store(store.create, threading.Event())
-    if not store.activations(1):
-        read_header(config.model_path)
+
+    def check_store() -> None:
+        store.create()
+        if not store.activations(1):
+            read_header(config.model_path)
+
+    wait_for_store(check_store, threading.Event())
     store.close()
     with tempfile.TemporaryDirectory(prefix="shortlist-metrics-") as folder:
         if config.workers > 1:

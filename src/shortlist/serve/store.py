@@ -268,8 +268,7 @@ class EventStore:
             if not self.is_sqlite:
                 self._check_encoding()
             with self._begin() as connection:
-                if not self.is_sqlite:  # two workers may start at the same time
-                    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+                self._lock_events(connection)
                 metadata.create_all(connection)
                 _add_columns(connection)
         except StoreFullError:
@@ -315,6 +314,21 @@ class EventStore:
         ):
             yield connection
 
+    def _rows(self, query: sa.Select[Any], user_ids: Sequence[str] | None = None) -> list[Any]:
+        """The rows of a query; those of many users come in slices that fit into one."""
+        with self._read() as connection:
+            if user_ids is None:
+                return list(connection.execute(query))
+            named = query.selected_columns.user_id
+            return [
+                row for some in _slices(user_ids) for row in connection.execute(query.where(named.in_(some)))
+            ]
+
+    def _lock_events(self, connection: sa.Connection) -> None:
+        """Let no other server write events until the end of the transaction; SQLite has one writer anyway."""
+        if not self.is_sqlite:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+
     # ------------------------------------------------------------------ events
     @traced("store add_events", "batches")
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
@@ -325,50 +339,35 @@ class EventStore:
             .returning(events.c.seq)  # one row per new event
         )
         with self._begin() as connection:
-            if not self.is_sqlite:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            self._lock_events(connection)
             return [len(connection.execute(insert, list(rows)).all()) if rows else 0 for rows in batches]
 
     def events_after(self, seq: int, limit: int) -> list[Any]:
         """Up to `limit` events with larger numbers, in order."""
         query = sa.select(events).where(events.c.seq > seq).order_by(events.c.seq).limit(limit)
-        with self._read() as connection:
-            return list(connection.execute(query))
+        return self._rows(query)
 
     def later_events(self, user_ids: Sequence[str], seq: int) -> list[Any]:
         """Events of these users with larger numbers, in order."""
-        rows: list[Any] = []
-        with self._read() as connection:
-            for some in _slices(user_ids):
-                query = sa.select(events).where(events.c.user_id.in_(some), events.c.seq > seq)
-                rows += connection.execute(query).all()
+        rows = self._rows(sa.select(events).where(events.c.seq > seq), user_ids)
         return sorted(rows, key=lambda row: int(row.seq))
 
     def events_of(self, user_ids: Sequence[str], start: float, end: float) -> dict[str, list[Any]]:
         """Purchases of these users received after `start` and not after `end`, by user."""
-        by_user: dict[str, list[Any]] = {}
-        with self._read() as connection:
-            for some in _slices(user_ids):
-                received = events.c.received
-                query = sa.select(events).where(
-                    events.c.user_id.in_(some), received > start, received <= end, IS_PURCHASE
-                )
-                for row in connection.execute(query):
-                    by_user.setdefault(row.user_id, []).append(row)
-        return by_user
+        received = events.c.received
+        query = sa.select(events).where(received > start, received <= end, IS_PURCHASE)
+        return _by_user(self._rows(query, user_ids))
 
     def last_event(self) -> int:
         """The number of the newest event, 0 for none."""
-        with self._read() as connection:
-            return int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
+        return int(self._rows(sa.select(sa.func.max(events.c.seq)))[0][0] or 0)
 
     # ------------------------------------------------------------------ erasure
     @traced("store forget_user")
     def forget_user(self, user_id: str) -> ForgottenUser:
         """Delete the events and the logged lists of a user, and note it for the models."""
         with self._begin() as connection:
-            if not self.is_sqlite:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            self._lock_events(connection)
             last = int(connection.scalar(sa.select(sa.func.max(events.c.seq))) or 0)
             n_events = connection.execute(sa.delete(events).where(events.c.user_id == user_id)).rowcount
             n_lists = connection.execute(sa.delete(lists).where(lists.c.user_id == user_id)).rowcount
@@ -383,10 +382,7 @@ class EventStore:
     def forgotten_after(self, number: int) -> list[ForgottenUser]:
         """Users who were forgotten later, in order."""
         query = sa.select(forgotten).where(forgotten.c.number > number).order_by(forgotten.c.number)
-        with self._read() as connection:
-            return [
-                ForgottenUser(row.number, row.user_id, row.events_until) for row in connection.execute(query)
-            ]
+        return [ForgottenUser(row.number, row.user_id, row.events_until) for row in self._rows(query)]
 
     # ------------------------------------------------------------------ lists
     @traced("store add_lists", "lists")
@@ -417,22 +413,12 @@ class EventStore:
         )
         if explored:
             query = query.where(lists.c.propensities.is_not(None))
-        with self._read() as connection:
-            return list(connection.execute(query))
+        return self._rows(query)
 
     def open_lists(self, user_ids: Sequence[str], start: float, end: float) -> dict[str, list[Any]]:
         """Lists between two times in seconds whose outcome is not known, by user, oldest first."""
-        by_user: dict[str, list[Any]] = {}
-        with self._read() as connection:
-            for some in _slices(user_ids):
-                query = (
-                    sa.select(lists)
-                    .where(lists.c.user_id.in_(some), lists.c.made.between(start, end), ~lists.c.used)
-                    .order_by(lists.c.made, lists.c.list_id)
-                )
-                for row in connection.execute(query):
-                    by_user.setdefault(row.user_id, []).append(row)
-        return by_user
+        query = sa.select(lists).where(lists.c.made.between(start, end), ~lists.c.used)
+        return _by_user(self._rows(query.order_by(lists.c.made, lists.c.list_id), user_ids))
 
     def expired_lists(self, model: str, before: float, limit: int) -> list[Any]:
         """Up to `limit` lists of a model from before a time whose outcome is not known, oldest first."""
@@ -442,8 +428,7 @@ class EventStore:
             .order_by(lists.c.made, lists.c.list_id)
             .limit(limit)
         )
-        with self._read() as connection:
-            return list(connection.execute(query))
+        return self._rows(query)
 
     def close_lists(self, list_ids: Sequence[str], name: str, before: str | None, after: str) -> bool:
         """Mark lists whose outcome is known and change a setting, unless another worker changed it first."""
@@ -473,8 +458,7 @@ class EventStore:
     def start_experiment(self, name: str, definition: str, started: float) -> None:
         """Begin an experiment; ConfigError if another one runs or the name was used before."""
         with self._begin() as connection:
-            if not self.is_sqlite:
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
+            self._lock_events(connection)
             query = sa.select(experiments.c.name).where(experiments.c.ended.is_(None))
             running = connection.scalar(query)
             if running is not None:
@@ -509,8 +493,7 @@ class EventStore:
         query = sa.select(experiments).where(
             sa.or_(experiments.c.ended.is_(None), experiments.c.name.in_(waiting))
         )
-        with self._read() as connection:
-            return list(connection.execute(query))
+        return self._rows(query)
 
     def open_exposures(self, experiment: str, before: float, limit: int) -> list[Exposure]:
         """Users whose first list is older and whose outcome is not known, oldest first."""
@@ -524,8 +507,7 @@ class EventStore:
             .order_by(exposures.c.first, exposures.c.user_id)
             .limit(limit)
         )
-        with self._read() as connection:
-            return [Exposure(*row) for row in connection.execute(query)]
+        return [Exposure(*row) for row in self._rows(query)]
 
     def save_outcomes(self, experiment: str, values: Mapping[str, str], complete: float) -> None:
         """Store the outcomes of users (user id → JSON)."""
@@ -544,8 +526,7 @@ class EventStore:
             .where(exposures.c.experiment == experiment, exposures.c.outcome.is_not(None))
             .order_by(exposures.c.first, exposures.c.user_id)
         )
-        with self._read() as connection:
-            return [Exposure(*row) for row in connection.execute(query)]
+        return [Exposure(*row) for row in self._rows(query)]
 
     def count_exposures(self, experiment: str) -> dict[str, int]:
         """Arm → number of users who got a list."""
@@ -554,37 +535,18 @@ class EventStore:
             .where(exposures.c.experiment == experiment)
             .group_by(exposures.c.arm)
         )
-        with self._read() as connection:
-            return {str(arm): int(n) for arm, n in connection.execute(query)}
+        return {str(arm): int(n) for arm, n in self._rows(query)}
 
     def lists_of_users(self, user_ids: Sequence[str], start: float, end: float) -> list[Any]:
         """Logged lists of these users from start to end, in the order of time."""
-        return self._of_users(lists, lists.c.made, lists.c.list_id, user_ids, start, end)
+        query = sa.select(lists).where(lists.c.made >= start, lists.c.made < end)
+        return self._rows(query.order_by(lists.c.made, lists.c.list_id), user_ids)
 
     def events_of_users(self, user_ids: Sequence[str], start: float, end: float) -> list[Any]:
         """Purchases of these users that were received from start to end, in the order of arrival."""
-        return self._of_users(events, events.c.received, events.c.seq, user_ids, start, end, IS_PURCHASE)
-
-    def _of_users(
-        self,
-        table: sa.Table,
-        time: Any,
-        tie: Any,
-        user_ids: Sequence[str],
-        start: float,
-        end: float,
-        *conditions: Any,
-    ) -> list[Any]:
-        with self._read() as connection:
-            return [
-                row
-                for some in _slices(user_ids)
-                for row in connection.execute(
-                    sa.select(table)
-                    .where(table.c.user_id.in_(some), time >= start, time < end, *conditions)
-                    .order_by(time, tie)
-                )
-            ]
+        received = events.c.received
+        query = sa.select(events).where(received >= start, received < end, IS_PURCHASE)
+        return self._rows(query.order_by(received, events.c.seq), user_ids)
 
     # ------------------------------------------------------------------ activations and cutoffs
     @traced("store add_activation")
@@ -620,8 +582,7 @@ class EventStore:
         query = query.where(
             *(activations.c[name] == value for name, value in wanted.items() if value is not None)
         )
-        with self._read() as connection:
-            return [Activation(*row) for row in connection.execute(query)]
+        return [Activation(*row) for row in self._rows(query)]
 
     @traced("store add_model")
     def add_model(self, name: str, checksum: str, parts: Iterable[bytes]) -> None:
@@ -712,8 +673,7 @@ class EventStore:
             .group_by(counters.c.minute, counters.c.name)
             .order_by(counters.c.minute, counters.c.name)
         )
-        with self._read() as connection:
-            return list(connection.execute(query))
+        return self._rows(query)
 
     def claim(self, name: str, turn: int, ahead: int) -> bool:
         """Whether this call is the first of all workers with this turn.
@@ -783,6 +743,14 @@ def _add_columns(connection: sa.Connection) -> None:
                 kind = column.type.compile(connection.dialect)
                 rule = "" if column.nullable else " NOT NULL DEFAULT 0"
                 connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}{rule}")
+
+
+def _by_user(rows: Iterable[Any]) -> dict[str, list[Any]]:
+    """Rows by user, in their order."""
+    by_user: dict[str, list[Any]] = {}
+    for row in rows:
+        by_user.setdefault(row.user_id, []).append(row)
+    return by_user
 
 
 def _slices(values: Sequence[str]) -> Iterator[Sequence[str]]:
