@@ -19,6 +19,7 @@ settings.load_profile("shortlist")
 # Each group runs in one process. Groups come before single tests, which then keep all processes busy.
 GROUPS = (
     "tests/scale/test_ray_",
+    "tests/scale/test_spark.py",
     "tests/serve/test_page.py",
     "tests/cli/test_stopping.py",
     "tests/cli/test_fuzz.py",

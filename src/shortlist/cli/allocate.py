@@ -7,7 +7,14 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import Model, parse_group_limits, parse_value, read_content, read_source
+from shortlist.cli.source import (
+    Spark,
+    check_spark_flags,
+    parse_group_limits,
+    parse_value,
+    read_content,
+    read_source,
+)
 from shortlist.core.files import check_writable, write_text
 from shortlist.errors import ConfigError
 from shortlist.text import printable
@@ -19,7 +26,12 @@ ENDINGS = (".parquet", ".csv", ".jsonl")
 
 
 def allocate_command(
-    model: Model,
+    model: Annotated[
+        Path,
+        Parameter(
+            help="File of a model; with --spark a folder of Parquet files with user, item and probability."
+        ),
+    ],
     /,
     *,
     out: Path,
@@ -35,6 +47,7 @@ def allocate_command(
     at: str | None = None,
     report: Path | None = None,
     test: str | None = None,
+    spark: Spark = None,
     json: Json = False,
 ) -> None:
     """Spend a number of items where they are expected to earn most.
@@ -48,11 +61,12 @@ def allocate_command(
       shortlist allocate shop.shortlist --gain 3 --cost 0.2 --out offers.parquet
       shortlist allocate shop.shortlist --budget 500 --out offers.parquet \\
         --report offers.html --test next_week.parquet
+      shortlist allocate candidates/ --budget 500 --out offers/ --spark local[2]
 
     Parameters
     ----------
     out
-        File for the lists: .parquet, .csv or .jsonl.
+        File for the lists: .parquet, .csv or .jsonl; with --spark a folder.
     budget
         Total number of items to show.
     max_users
@@ -78,34 +92,33 @@ def allocate_command(
     test
         What users did next, to compare expected with real; with --report.
     """
-    if out.suffix not in ENDINGS:
-        raise ConfigError(f"--out must end in {', '.join(ENDINGS)}, got {out.name!r}; change the name.")
-    check_writable(out)
     if budget is None and max_users is None and item_limits is None and not cost and not contact_cost:
         raise ConfigError(
             "allocate needs something that limits the lists, got nothing; pass --budget, --max_users, "
             "--item_limits, --cost or --contact_cost."
         )
+    single = {"max_users": max_users, "contact_cost": contact_cost, "item_limits": item_limits, "at": at}
+    check_outputs(out, report, test, spark, single)
     groups = parse_group_limits(max_per_group)
-    if report is not None and report.suffix != ".html":
-        raise ConfigError(f"--report must end in .html, got {report.name!r}; change the name.")
-    if test is not None and report is None:
-        raise ConfigError("--test is for the report, got no --report; pass --report allocation.html.")
-    check_writable(report)
     content = None if items is None else read_content(items, groups)
+    limits: dict[str, Any] = {
+        "budget": budget,
+        "max_items": max_items,
+        "max_per_group": groups,
+        "gain": parse_value(gain),
+        "cost": cost,
+        "items": content,
+    }
+    if spark is not None:
+        return allocate_on_spark(model, out, spark, limits, json)
     truth = None if test is None else read_source(test, training=False)
     fitted = sl.load_model(model)
     allocation = fitted.allocate(
         at=at,
-        budget=budget,
         max_users=max_users,
-        max_items=max_items,
         item_limits=None if item_limits is None else parse_value(item_limits),
-        max_per_group=groups,
-        gain=parse_value(gain),
-        cost=cost,
         contact_cost=contact_cost,
-        items=content,
+        **limits,
     )
     page = None
     if report is not None:
@@ -128,6 +141,39 @@ def allocate_command(
     if report is not None:
         show_text(f"Report written to {printable(report)}")
     return show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
+
+
+def check_outputs(
+    out: Path, report: Path | None, test: str | None, spark: str | None, single: dict[str, Any]
+) -> None:
+    """Raise an error for files that cannot be written, and for flags that Spark does not take."""
+    if spark is not None:
+        return check_spark_flags(out, **single, report=report, test=test)
+    for flag, path, endings in (("out", out, ENDINGS), ("report", report, (".html",))):
+        if path is not None and path.suffix not in endings:
+            raise ConfigError(
+                f"--{flag} must end in {', '.join(endings)}, got {path.name!r}; change the name."
+            )
+        check_writable(path)
+    if test is not None and report is None:
+        raise ConfigError("--test is for the report, got no --report; pass --report allocation.html.")
+    return None
+
+
+def allocate_on_spark(folder: Path, out: Path, master: str, limits: dict[str, Any], json: bool) -> None:
+    """Allocate the candidates of a folder, and write the lists to a folder."""
+    df = sl.spark.read_folder(sl.spark.open_session(master), folder)
+    allocation = sl.spark.allocate(df, **limits)
+    about = sl.spark.save_lists(allocation.lists, out)
+    about["users"] = about["lists"] - sum(about.pop("empty_lists").values())
+    about["price_of_an_item"] = allocation.price
+    if json:
+        return show_json(about)
+    show_text(
+        f"{about['items']:,} items for {about['users']:,} of {about['lists']:,} users written to "
+        f"{printable(out)}"
+    )
+    return show_text(f"One more item would be expected to earn {allocation.price:,.4f}")
 
 
 def describe_allocation(allocation: "Allocation") -> dict[str, Any]:

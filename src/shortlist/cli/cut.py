@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, guard_reading, print_note, show_json, show_text
+from shortlist.cli.source import Spark, check_spark_flags
 from shortlist.core.files import check_writable
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
@@ -20,7 +21,7 @@ Candidates = Annotated[
     Path,
     Parameter(
         help="Candidates with user (or query), item (or document) and score or rank: .parquet, .csv, .jsonl, "
-        "a TREC run (.run, .trec, .txt), or hits of a search engine by query (.json)."
+        "a TREC run (.run, .trec, .txt), or hits of a search engine by query (.json); with --spark a folder."
     ),
 ]
 
@@ -39,6 +40,7 @@ def cut_command(
     out: Path | None = None,
     save: Path | None = None,
     report: Path | None = None,
+    spark: Spark = None,
     json: Json = False,
 ) -> None:
     """Choose where the lists of any ranker or search engine end.
@@ -50,6 +52,7 @@ def cut_command(
     For example:
       shortlist cut scores.parquet --truth next.parquet --save cut.shortlist
       shortlist cut tomorrow.parquet --cutoff cut.shortlist --out lists.parquet
+      shortlist cut scores/ --cutoff cut.shortlist --out lists/ --spark local[2]
 
     Parameters
     ----------
@@ -68,12 +71,24 @@ def cut_command(
     n_candidates
         Candidates considered per user; default: the longest list, at most 300.
     out
-        File for the lists: .parquet, .csv or .jsonl.
+        File for the lists: .parquet, .csv or .jsonl; with --spark a folder.
     save
         File for the fitted cutoff.
     report
         HTML file for the report.
     """
+    if spark is not None:
+        check_spark_flags(
+            out,
+            truth=truth,
+            new=new,
+            save=save,
+            report=report,
+            new_history=new_history,
+            n_candidates=n_candidates,
+        )
+        about = cut_on_spark(candidates, cutoff, history, out, spark)
+        return show_json(about) if json else None
     check_writable(out, save, report)
     check_flags(truth, cutoff, new=new, save=save, report=report, new_history=new_history, out=out)
     if cutoff is not None:
@@ -170,14 +185,31 @@ def apply_saved(candidates: Path, cutoff: Path, history: Path | None, out: Path 
     lists = saved.apply(read_file(candidates), history=read_truth(history, "history"))
     assert out is not None
     lists.write(out)
-    print_note(describe_lists(lists, out))
-    return {"out": str(out), "cutoff": repr(saved), "lists": len(lists), "items": int(lists.items.size)}
+    n_lists, n_items, empty = len(lists), int(lists.items.size), int((lists.lengths == 0).sum())
+    print_note(describe_lists(n_lists, n_items, empty, out))
+    return {"out": str(out), "cutoff": repr(saved), "lists": n_lists, "items": n_items}
 
 
-def describe_lists(lists: "RankedLists", out: Path) -> str:
+def cut_on_spark(
+    candidates: Path, cutoff: Path | None, history: Path | None, out: Path | None, master: str
+) -> dict[str, Any]:
+    """Cut a folder of candidates with a saved cutoff, and write the lists to a folder."""
+    from shortlist.cutoff.base import Cutoff
+
+    if cutoff is None:
+        raise ConfigError("--spark needs --cutoff, got none; choose a cutoff with --truth and --save first.")
+    assert out is not None
+    saved, known = Cutoff.load(cutoff), read_truth(history, "history")
+    df = sl.spark.read_folder(sl.spark.open_session(master), candidates)
+    about = sl.spark.save_lists(sl.spark.cut(df, saved, history=known), out)
+    empty = about["empty_lists"] = sum(about["empty_lists"].values())
+    print_note(describe_lists(about["lists"], about["items"], empty, out))
+    return about | {"cutoff": repr(saved)}
+
+
+def describe_lists(n_lists: int, n_items: int, n_empty: int, out: Path) -> str:
     """How many items were written, in one sentence."""
-    empty = int((lists.lengths == 0).sum())
-    return f"{lists.items.size:,} items in {len(lists):,} lists ({empty:,} empty) written to {printable(out)}"
+    return f"{n_items:,} items in {n_lists:,} lists ({n_empty:,} empty) written to {printable(out)}"
 
 
 def write_result(
@@ -197,7 +229,9 @@ def write_result(
     }
     if out is not None and result.lists is not None:
         result.lists.write(out)
-        print_note(describe_lists(result.lists, out))
+        lists = result.lists
+        n_empty = int((lists.lengths == 0).sum())
+        print_note(describe_lists(len(lists), int(lists.items.size), n_empty, out))
         about["out"] = str(out)
     if save is not None:
         about["cutoff"] = str(result.save(save))

@@ -1,7 +1,7 @@
 """`shortlist recommend`: lists of a saved model, printed or written to a file."""
 
 import glob
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,7 +18,15 @@ from shortlist.cli.display import (
     rows_of,
 )
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
-from shortlist.cli.source import Model, Ray, add_content, build_engine, parse_group_limits
+from shortlist.cli.source import (
+    Model,
+    Ray,
+    Spark,
+    add_content,
+    build_engine,
+    check_spark_flags,
+    parse_group_limits,
+)
 from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.recommend.request import RequestOptions
@@ -104,7 +112,9 @@ def recommend_command(
     *,
     user: Annotated[tuple[str, ...] | None, Parameter(show_default=False, consume_multiple=True)] = None,
     out: Path | None = None,
+    users: Path | None = None,
     ray: Ray = None,
+    spark: Spark = None,
     options: Options = DEFAULTS,
     stopping: Stopping = NONE,
     json: Json = False,
@@ -122,6 +132,7 @@ def recommend_command(
       shortlist recommend shop.shortlist --out lists.parquet
       shortlist recommend shop.shortlist --out lists/ --ray auto
       shortlist recommend model/ --N 10 --out lists/ --ray auto
+      shortlist recommend shop.shortlist --out lists/ --spark local[2]
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
       shortlist recommend model.shortlist --items new.csv --candidates new.txt
@@ -132,9 +143,14 @@ def recommend_command(
         One or more user ids; the file of the model comes first.
     out
         File for the lists, .parquet, .csv or .jsonl, or a folder, which can be resumed.
+    users
+        With --spark: folder of Parquet files with a column of users; default: all users.
     """
-    if ray is not None and (out is None or out.suffix):
-        raise ConfigError("--ray needs --out with a folder, such as --out lists/.")
+    if spark is not None:
+        return recommend_on_spark(model, users, out, spark, options, stopping, json, ray=ray, user=user)
+    if users is not None or (ray is not None and (out is None or out.suffix)):
+        needed = "--ray needs --out with a folder, such as --out lists/"
+        raise ConfigError("--users needs --spark." if users is not None else f"{needed}.")
     engine = build_engine(ray)
     if model.is_dir() and out is not None and not out.suffix and user is None and options.items is None:
         return recommend_shards(model, out, options, stopping, engine, json)
@@ -146,21 +162,55 @@ def recommend_command(
     request = options.request(fitted.items_, pick_cutoff(fitted, fitted.cutoff_, options, stopping))
     sessions = request["history"]
     user_ids = fitted.users_ if sessions is None else sessions.users
-    users = None if user is None else parse_words(user, user_ids)
-    check_users(user_ids, users, served=options.fallback is not None)
+    user_list = None if user is None else parse_words(user, user_ids)
+    check_users(user_ids, user_list, served=options.fallback is not None)
     if out is not None:
-        n = len(user_ids) if users is None else len(users)
-        return write_lists(out, fitted, users, n, request, engine, json)
-    plan = fitted.plan(users, RequestOptions(**request))
+        n = len(user_ids) if user_list is None else len(user_list)
+        return write_lists(out, fitted, user_list, n, request, engine, json)
+    plan = fitted.plan(user_list, RequestOptions(**request))
     lists = plan.lists()
     if json:
         return show_json([list_as_json(ranked, fitted.history_) for ranked in lists])
-    if users is None:
+    if user_list is None:
         show(lengths_table(lists))
         return show_text(describe_empty(count_empty(lists.summary()), len(lists)))
     for ranked, following in zip(lists, plan.next_candidates(lists, WITHHELD), strict=True):
         show(list_table(ranked, rows_of(following), fitted.history_))
     return None
+
+
+def recommend_on_spark(
+    model: Path,
+    users: Path | None,
+    out: Path | None,
+    master: str,
+    options: Options,
+    stopping: Stopping,
+    json: bool,
+    **others: Any,
+) -> None:
+    """Write lists for the users of a folder, or for all, to a folder; histories may be a folder, too."""
+    check_spark_flags(out, **others)
+    assert out is not None
+    if model.is_dir():
+        raise ConfigError(f"--spark needs a model in one file, got the folder {model}; use --ray.")
+    fitted = sl.load_model(model)
+    if options.items is not None:
+        add_content(fitted, options.items, parse_group_limits(options.max_per_group))
+    cutoff = pick_cutoff(fitted, fitted.cutoff_, options, stopping)
+    session = sl.spark.open_session(master)
+    sessions = options.history
+    if sessions is not None and (sessions.is_dir() or not sessions.exists()):
+        request = replace(options, history=None).request(fitted.items_, cutoff)
+        request["history"] = sl.spark.read_folder(session, sessions)
+    else:
+        request = options.request(fitted.items_, cutoff)
+    df = None if users is None else sl.spark.read_folder(session, users)
+    about = sl.spark.save_lists(sl.spark.recommend(df, fitted, **request), out)
+    if json:
+        return show_json(about)
+    described = describe_empty(about["empty_lists"], about["lists"])
+    return show_text(f"{about['lists']:,} lists written to {printable(out)}: {described}")
 
 
 def check_users(user_ids: "IdMap", users: list[Any] | None, *, served: bool) -> None:

@@ -415,3 +415,22 @@ Ray = Annotated[
 def build_engine(address: str | None) -> "Engine | None":
     """The engine that the flag names; None: threads."""
     return None if address is None else sl.RayEngine(None if address == LOCAL else address)
+
+
+Spark = Annotated[
+    str | None,
+    Parameter(
+        help="Run on Spark, with folders of Parquet files: local[2], or the address of a master such as "
+        "spark://host:7077 or yarn.",
+        show_default=False,
+    ),
+]
+
+
+def check_spark_flags(out: Path | None, **others: Any) -> None:
+    """Raise ConfigError unless --out is a folder and no flag is given that Spark does not take."""
+    if out is None or out.suffix:
+        raise ConfigError("--spark needs --out with a folder, such as --out lists/.")
+    given = [f"--{name}" for name, value in others.items() if value]
+    if given:
+        raise ConfigError(f"--spark does not work with {given[0]}; leave one of them out.")

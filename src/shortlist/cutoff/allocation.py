@@ -255,7 +255,7 @@ def allocate(
     0.3
     """
     check_limits(budget, max_users, max_items, contact_cost, cost)
-    lists = read_candidates(candidates)
+    lists = read_probabilities(candidates)
     content = None if items is None else Items.of(items)
     problem = AllocationProblem(
         lists=read_values(lists, gain, content, cost),
@@ -272,7 +272,7 @@ def allocate(
 # ---------------------------------------------------------------------- input
 
 
-def read_candidates(candidates: Any, item_ids: IdMap | None = None) -> RankedLists:
+def read_probabilities(candidates: Any, item_ids: IdMap | None = None) -> RankedLists:
     """Lists whose probabilities are numbers from 0 to 1; the item ids of a table may be given."""
     lists = candidates if isinstance(candidates, RankedLists) else _lists_of_table(candidates, item_ids)
     if lists.probabilities is None:

@@ -49,6 +49,7 @@ from shortlist.data.sources import (
     parse_integers,
     recognize_dialect,
 )
+from shortlist.data.spark_frames import collect_arrow, is_spark_frame, spark_columns
 from shortlist.data.sql import SCHEME, read_sql
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
@@ -58,6 +59,7 @@ AnyFormat = (
 )
 FLAT_VISITS = re.compile(r"\(actionDetails \d+")  # Matomo's CSV has columns for each action of a visit
 T = TypeVar("T")
+MAX_SPARK_ROWS = 100_000_000  # of a DataFrame that is collected
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
@@ -92,7 +94,8 @@ def read_interactions(
     ----------
     source
         File (CSV, TSV, Parquet, JSON Lines, RecBole; also .gz or .zst), folder, glob pattern, list of files,
-        database URI such as "sqlite:///shop.db", or a polars, pandas or Arrow table.
+        database URI such as "sqlite:///shop.db", a polars, pandas or Arrow table, or a Spark DataFrame of at
+        most 100 million rows.
     user_id, item_id, timestamp, weight, basket_id, item_name
         Column names. None finds the column by its conventional name or a common alias such as `customer_id`;
         "" ignores an optional column. Nested columns are paths: `item.id`, or `items[].item_id`, which gives
@@ -315,7 +318,9 @@ def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
 
 
 def _open_frame(frame: Any, options: ReadOptions, given: AnyFormat | None) -> Table:
-    """The table of a polars, pandas or Arrow table."""
+    """The table of a polars, pandas or Arrow table, or of a Spark DataFrame."""
+    if is_spark_frame(frame):
+        return _open_spark(frame, options, given)
     names = column_names(frame)
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         scan = frame.lazy()
@@ -326,6 +331,23 @@ def _open_frame(frame: Any, options: ReadOptions, given: AnyFormat | None) -> Ta
         return table
     else:
         scan = to_polars(frame).lazy()
+    return _open_scan(scan, options, "table", "table", given, [])
+
+
+def _open_spark(df: Any, options: ReadOptions, given: AnyFormat | None) -> Table:
+    """The table of a Spark DataFrame; only the columns that are needed are collected, if these are plain."""
+    names = check_distinct(df.columns)
+    is_plain = not any(kind.startswith(("struct", "array", "map")) for _, kind in df.dtypes)
+    if is_plain and _find_export(given, names)[0] is None and options.where is None:
+        preview = pl.DataFrame(collect_arrow(df.limit(PREVIEW_ROWS)))
+        chosen, notes = settle_names(partial(preview_columns, preview), names, options.names)
+        needed = match_columns(names, chosen).values()
+        rows = collect_arrow(spark_columns(df, dict(zip(needed, needed, strict=True))), MAX_SPARK_ROWS)
+        options = options._replace(names=chosen)
+        table = _open_table(pl.DataFrame(rows), options, "table", whole=preview.lazy())
+        table.notes[:0] = notes
+        return table
+    scan = pl.DataFrame(collect_arrow(df, MAX_SPARK_ROWS)).lazy()
     return _open_scan(scan, options, "table", "table", given, [])
 
 

@@ -6,6 +6,7 @@ because workers set their environment before they import the rest.
 """
 
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -13,11 +14,13 @@ import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zipimport import zipimporter
 
+from shortlist.data.spark_frames import collect_arrow, is_spark_frame, spark_columns
 from shortlist.errors import ConfigError, DataError
 from shortlist.scale.environment import check_address, check_code, code_stamp, worker_environment
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkAllocation", "allocate", "cut", "recommend"]
 
 BLOCK_ROWS = 1 << 17  # rows of whole users that a task holds at once
+ROW = "shortlist_row"  # number of a row among those of its user
 LIST_COLUMNS = ("rank", "score", "probability", "propensity", "boundary")
 Batches = Iterator["pa.RecordBatch"]
 
@@ -189,8 +193,7 @@ def recommend(
         source = _session().range(len(users)).withColumnRenamed("id", "number")
         schema = _list_schema(_id_type(users), item, extra)
     else:
-        name = _need_column(df, "user_id")
-        source = df.select(df[name].alias("user_id")).distinct()
+        source = spark_columns(df, {"user_id": _need_column(df, "user_id")}).distinct()
         schema = _list_schema(source.schema["user_id"].dataType, item, extra)
     task = Task.of(_recommend_block, source.sparkSession, schema, files, options)
     return source.mapInArrow(replace(task, by_user=False), schema)
@@ -249,8 +252,9 @@ def allocate(
     plan = _plan_allocation(df, columns["item_id"], max_items, max_per_group, gain, cost, items)
     source = _sort_by_user(df, columns)
     user, item = source.schema["user_id"].dataType, source.schema["item_id"].dataType
-    task = Task.of(_offer_block, df.sparkSession, _schema(user_id=user, value="double"), {"plan": plan})
-    offers = source.mapInArrow(task, task.schema).persist()
+    task = Task.of(_offer_block, df.sparkSession, _schema(user_id=user, bits="long"), {"plan": plan})
+    n_tasks = 4 * df.sparkSession.sparkContext.defaultParallelism  # Spark merges no small partitions here
+    offers = source.coalesce(n_tasks).mapInArrow(task, task.schema).persist()
     try:
         price, n_items, limit = _find_price(offers, budget)
     finally:
@@ -261,11 +265,6 @@ def allocate(
 
 
 # ---------------------------------------------------------------------- driver
-def is_spark_frame(value: Any) -> bool:
-    """Whether the value is a Spark DataFrame, without importing pyspark."""
-    return type(value).__module__.startswith("pyspark.sql") and hasattr(value, "mapInArrow")
-
-
 def _check_frame(df: Any) -> None:
     """Raise ConfigError unless this is a DataFrame of a session in this process."""
     if not is_spark_frame(df):
@@ -294,6 +293,7 @@ def open_session(master: str) -> "SparkSession":
         if master.startswith("local"):
             builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
         session: SparkSession = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")  # errors are raised here
     except Exception as error:  # Java is missing, the address is wrong: classes of py4j and of Spark
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
         raise ConfigError(
@@ -302,6 +302,47 @@ def open_session(master: str) -> "SparkSession":
             parameter="spark",
         ) from None
     return session
+
+
+def read_folder(session: "SparkSession", folder: Path) -> "DataFrame":
+    """The Parquet files of a folder, which may be the address of a store, such as s3a://shop/candidates."""
+    with _explain_errors(f"{folder} must be a folder of Parquet files that Spark can read"):
+        return session.read.parquet(_address(folder))
+
+
+def save_lists(lists: "DataFrame", folder: Path) -> dict[str, Any]:
+    """Write lists to a new folder of Parquet files; return how many lists, items and empty lists it holds."""
+    from pyspark.sql import functions as sf
+
+    with _explain_errors(f"lists cannot be written to {folder}"):
+        lists.write.parquet(_address(folder))
+        rows = lists.sparkSession.read.parquet(_address(folder))
+        first = rows.groupBy(sf.when(rows["length"] == 0, sf.coalesce("reason", sf.lit("no reason"))))
+        counts = first.agg(sf.count_if(rows["rank"] <= 1), sf.count_if(rows["rank"] > 0)).collect()
+    empty = {reason: n for reason, n, _ in counts if reason is not None}
+    n_lists, n_items = sum(n for _, n, _ in counts), sum(n for *_, n in counts)
+    return {"out": str(folder), "lists": n_lists, "items": n_items, "empty_lists": empty}
+
+
+def _address(folder: Path) -> str:
+    """The path, or the address that pathlib took for one: it removes the second slash of s3a://."""
+    scheme, _, rest = str(folder).partition(":/")
+    return f"{scheme}://{rest}" if rest and scheme.isalnum() and scheme != "file" else str(folder)
+
+
+@contextmanager
+def _explain_errors(rule: str) -> Iterator[None]:
+    """Raise what a Python worker or Spark reports as one sentence."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        reason = re.search(r"shortlist\.errors\.\w+: (.+)", str(error))
+        if reason is not None:
+            raise DataError(reason[1]) from None
+        lines = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        raise DataError(f"{rule}, got: {lines[0][:300]}; check the path and its files.") from None
 
 
 def _session() -> "SparkSession":
@@ -405,14 +446,21 @@ def _rows_of_users(history: "DataFrame", name: str, df: "DataFrame | None") -> "
     """The rows of a history whose user, in this column, is one of a DataFrame."""
     if df is None:
         return history
-    users = df.select(df[_need_column(df, "user_id")].alias(name)).distinct()
+    users = spark_columns(df, {name: _need_column(df, "user_id")}).distinct()
     return history.join(users, name, "left_semi")
 
 
 def _sort_by_user(df: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
-    """The named columns; all rows of a user follow each other in one partition."""
-    named = df.select(*(df[column].alias(name) for name, column in columns.items()))
-    return named.repartition("user_id").sortWithinPartitions("user_id")
+    """The named columns; all rows of a user follow each other in one partition, numbered from 1.
+
+    A window needs exactly this, and Spark moves no rows for it if they are divided by user already: in a
+    table with buckets, or after a join or an aggregation by user.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    by_user = Window.partitionBy("user_id").orderBy("user_id")
+    return spark_columns(df, columns).withColumn(ROW, sf.row_number().over(by_user))
 
 
 def _id_type(ids: "IdMap") -> str:
@@ -444,17 +492,6 @@ def _list_schema(user: Any, item: Any, columns: Container[str]) -> Any:
     return _schema(user_id=user, rank="int", item_id=item, **lists, reason="string", **extra)
 
 
-def collect_arrow(df: "DataFrame") -> "pa.Table":
-    """All rows of a DataFrame on the driver."""
-    if hasattr(df, "toArrow"):
-        return df.toArrow()
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    collect: Any = df._collect_as_arrow  # Spark 3.5 has no public method
-    return pa.Table.from_batches(collect(), to_arrow_schema(df.schema))
-
-
 def _plan_allocation(
     df: "DataFrame", item: str, max_items: int | None, max_per_group: Any, gain: Any, cost: float, items: Any
 ) -> bytes:
@@ -472,7 +509,7 @@ def _plan_allocation(
     differs = not is_number(gain) or bool(max_per_group)
     ids = pl.Series([0])
     if differs:
-        table = collect_arrow(df.select(df[item].alias("item_id")).distinct())
+        table = collect_arrow(spark_columns(df, {"item_id": item}).distinct())
         ids = id_series(pl.Series(table["item_id"]).drop_nulls().sort())
     n = len(ids)
     every = RankedLists(  # all items as the list of one user
@@ -498,25 +535,26 @@ def _plan_allocation(
 
 
 def _find_price(offers: "DataFrame", budget: int | None) -> tuple[float, int, dict[str, Any]]:
-    """(price of one more item, number of items, limit): the limit says which offers are shown."""
+    """(price of one more item, number of items, limit): the limit says which offers are shown.
+
+    Positive numbers have the order of their bits, so Spark counts groups of 16 bits, from the highest.
+    """
     import numpy as np
+    from pyspark.sql import functions as sf
 
     from shortlist.cutoff.prices import select_by_digits
     from shortlist.kernels.allocation import DIGITS
 
-    counted: dict[tuple[int, int], Any] = {}
+    bits = offers["bits"]
 
+    @cache
     def count(prefix: int, shift: int) -> Any:
-        if (prefix, shift) not in counted:
-            task = Task.of(_count_block, offers.sparkSession, _schema(digit="int", n="long"))
-            task = replace(task, options={"prefix": prefix, "shift": shift}, by_user=False)
-            n_tasks = 4 * offers.sparkSession.sparkContext.defaultParallelism  # fewer than partitions
-            digits = offers.select("value").coalesce(n_tasks).mapInArrow(task, task.schema)
-            table = collect_arrow(digits.groupBy("digit").sum("n").toDF("digit", "n"))
-            counts = np.zeros(DIGITS, np.int64)
-            counts[table["digit"].to_numpy()] = table["n"].to_numpy()
-            counted[prefix, shift] = counts
-        return counted[prefix, shift]
+        rows = offers if shift == 48 else offers.where(sf.shiftright(bits, shift + 16) == prefix)
+        digit = sf.shiftright(bits, shift).bitwiseAND(DIGITS - 1)
+        table = collect_arrow(rows.groupBy(digit.alias("digit")).count())
+        counts = np.zeros(DIGITS, np.int64)
+        counts[table["digit"].to_numpy()] = table["count"].to_numpy()
+        return counts
 
     n_offers = int(count(0, 48).sum())
     if budget is None or budget >= n_offers:
@@ -525,20 +563,22 @@ def _find_price(offers: "DataFrame", budget: int | None) -> tuple[float, int, di
     if budget == 0:
         return price, 0, {"value": float("inf"), "user": None, "n": 0}
     last, n_above = select_by_digits(count, budget)
-    user, n_of_user = _find_last_user(offers, last, budget - n_above)
+    ties = offers.where(bits == int(np.float64(last).view(np.int64))).groupBy("user_id").count()
+    user, n_of_user = _find_last_user(ties, budget - n_above)
     return price, budget, {"value": last, "user": user, "n": n_of_user}
 
 
-def _find_last_user(offers: "DataFrame", value: float, n: int) -> tuple[Any, int]:
-    """The user who gets the last of n offers of this value, in the order of ids, and how many of them."""
-    import numpy as np
+def _find_last_user(ties: "DataFrame", n: int) -> tuple[Any, int]:
+    """The user who gets the last of n equal offers, in the order of ids, and how many of them.
 
-    ties = offers.where(offers["value"] == value).groupBy("user_id").count()
-    spans = collect_arrow(
-        ties.repartitionByRange("user_id").mapInArrow(
-            _sum_range, _schema(first=ties.schema["user_id"].dataType, n="long")
-        )
-    ).sort_by("first")
+    Ranges of users are counted first, then the users of one range.
+    """
+    import numpy as np
+    from pyspark.sql import functions as sf
+
+    ranges = ties.repartitionByRange("user_id").groupBy(sf.spark_partition_id().alias("range"))
+    spans = collect_arrow(ranges.agg(sf.min("user_id").alias("first"), sf.sum("count").alias("n")))
+    spans = spans.sort_by("first")
     before = np.cumsum(spans["n"].to_numpy()) - spans["n"].to_numpy()
     at = int(np.searchsorted(before, n)) - 1
     inside = ties.where(ties["user_id"] >= spans["first"][at].as_py())
@@ -603,6 +643,7 @@ class Task:
             is_new = False
             for table in tables:
                 yield from _to_batches(table, schema)
+        _forget_zip_files()
 
     def _load(self) -> dict[str, Any]:
         """What the files hold, loaded once per process."""
@@ -612,41 +653,37 @@ class Task:
                 for name, content in ({} if self.files is None else self.files.value).items():
                     path = Path(folder) / name
                     path.write_bytes(content)
-                    held[name] = _LOADERS[name](path)
+                    held[name] = _load_file(name, path)
             vars(self.files or self).pop("_value", None)  # the bytes are not needed any more
             _loaded.clear()
             _loaded[self.name] = held
         return _loaded[self.name]
 
 
-def _load_model(path: Path) -> Any:
+def _forget_zip_files() -> None:
+    """Drop Python's cached readers of zip files, from which Spark imports pyspark.
+
+    Before each task Spark makes all of them read their directory again, which takes 0.1 seconds.
+    """
+    for path, reader in list(sys.path_importer_cache.items()):
+        if isinstance(reader, zipimporter):
+            del sys.path_importer_cache[path]
+
+
+def _load_file(name: str, path: Path) -> Any:
+    """What a file of the broadcast holds."""
+    from shortlist.core.serialization import load_artifact
+    from shortlist.cutoff.base import Cutoff
+    from shortlist.data.history import restore_interactions
     from shortlist.models.base import load_model
 
-    return load_model(path)
-
-
-def _load_cutoff(path: Path) -> Any:
-    from shortlist.cutoff.base import Cutoff
-
-    return Cutoff.load(path)
-
-
-def _load_history(path: Path) -> Any:
-    from shortlist.core.serialization import load_artifact
-    from shortlist.data.history import restore_interactions
-
-    artifact = load_artifact(path, "history")
+    if name in ("model", "cutoff"):
+        return load_model(path) if name == "model" else Cutoff.load(path)
+    artifact = load_artifact(path, name)
+    if name == "plan":
+        return artifact
     data = restore_interactions(artifact.arrays, artifact.series)
     return replace(data, has_basket_order=artifact.notes.get("has_basket_order") is not False)
-
-
-def _load_plan(path: Path) -> Any:
-    from shortlist.core.serialization import load_artifact
-
-    return load_artifact(path, "plan")
-
-
-_LOADERS = {"model": _load_model, "cutoff": _load_cutoff, "history": _load_history, "plan": _load_plan}
 
 
 @contextmanager
@@ -678,7 +715,7 @@ def _to_batches(table: "pl.DataFrame", schema: "pa.Schema") -> Batches:
 
 
 def user_blocks(batches: Batches, n_rows: int = BLOCK_ROWS) -> "Iterator[pl.DataFrame]":
-    """Tables of whole users, of about n_rows rows, from batches that are sorted by user_id."""
+    """Tables of whole users, of about n_rows rows, from batches of `_sort_by_user`."""
     import polars as pl
 
     waiting: list[pl.DataFrame] = []
@@ -689,14 +726,13 @@ def user_blocks(batches: Batches, n_rows: int = BLOCK_ROWS) -> "Iterator[pl.Data
         if n_waiting < wanted:
             continue
         block = pl.concat(waiting)
-        users = block["user_id"]
-        start = int(users.eq_missing(users.tail(1)).arg_max() or 0)  # of the last user, who may go on
-        if start:
-            yield block[:start]
-        waiting, n_waiting = [block[start:]], len(block) - start
+        last = (block[ROW] == 1).arg_true()[-1]  # where the last user begins, who may go on
+        if last:
+            yield block[:last].drop(ROW)
+        waiting, n_waiting = [block[last:]], len(block) - last
         wanted = max(n_rows, 2 * n_waiting)
     if n_waiting:
-        yield pl.concat(waiting)
+        yield pl.concat(waiting).drop(ROW)
 
 
 def _cut_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.DataFrame]":
@@ -748,7 +784,7 @@ def _read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, 
     """(candidates, problem, offers, their positions in the lists) of whole users."""
     import numpy as np
 
-    from shortlist.cutoff.allocation import candidate_values, read_candidates
+    from shortlist.cutoff.allocation import candidate_values, read_probabilities
     from shortlist.cutoff.prices import AllocationProblem, build_offers
     from shortlist.data.ids import IdMap
     from shortlist.kernels.allocation import UserLimits
@@ -756,7 +792,7 @@ def _read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, 
     if "rank" in block.columns:
         block = block.sort("item_id")  # equal ranks, whose rows have no order here
     differs, gains, groups = plan.notes["differs"], plan.arrays["gains"], plan.arrays["groups"]
-    lists = read_candidates(block, IdMap(plan.series["items"]) if differs else None)
+    lists = read_probabilities(block, IdMap(plan.series["items"]) if differs else None)
     if not differs:
         n_items = len(lists.item_ids)
         gains, groups = np.full(n_items, gains[0]), np.empty((n_items, 0), np.int32)
@@ -769,40 +805,13 @@ def _read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, 
 
 
 def _offer_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.DataFrame]":
-    """User and value of each offer."""
+    """User and value of each offer, as its bits."""
     import numpy as np
     import polars as pl
 
     lists, _, offers, _ = _read_offers(block, held["plan"])
     owner = np.repeat(np.arange(len(lists)), np.diff(offers.indptr))
-    yield pl.DataFrame({"user_id": lists.users.to_ids(owner), "value": offers.values})
-
-
-def _count_block(
-    block: "pl.DataFrame", held: dict[str, Any], prefix: int, shift: int
-) -> "Iterator[pl.DataFrame]":
-    """How often each digit occurs."""
-    import numpy as np
-    import polars as pl
-
-    from shortlist.kernels.allocation import DIGITS, count_digits
-
-    counts = np.zeros(DIGITS, np.int64)
-    count_digits(np.ascontiguousarray(block["value"].to_numpy()).view(np.uint64), prefix, shift, counts)
-    digits = np.flatnonzero(counts)
-    yield pl.DataFrame({"digit": digits, "n": counts[digits]})
-
-
-def _sum_range(batches: Batches) -> Batches:
-    """The first user of a partition and the number of its offers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table = pa.concat_tables(pa.Table.from_batches([batch]) for batch in batches)
-    if table.num_rows:
-        first = pa.array([pc.min(table["user_id"]).as_py()], table["user_id"].type)
-        n = pa.array([pc.sum(table["count"]).as_py()], pa.int64())
-        yield pa.RecordBatch.from_arrays([first, n], ["first", "n"])
+    yield pl.DataFrame({"user_id": lists.users.to_ids(owner), "bits": offers.values.view(np.int64)})
 
 
 def _allocate_block(

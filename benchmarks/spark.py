@@ -1,0 +1,350 @@
+"""Lists on Spark: the same lists on 1, 2 and 4 executors, and what Spark costs beside one process.
+
+    python benchmarks/spark.py --part identical
+    python benchmarks/spark.py --part speed --users 1000000 --als_users 100000
+    python benchmarks/spark.py --part allocate
+
+Needs Java 17 and the extra `spark`. Processor seconds are those of the Java process and of the Python workers
+together, and of each alone; wall seconds say little if other programs use the machine.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyspark
+from machine import RESULTS, describe
+from ray_processes import started_processes
+
+import shortlist as sl
+from shortlist.data.spark_frames import collect_arrow
+
+CANDIDATES, ITEMS, FACTORS, LENGTH = 50, 5000, 32, 10
+MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "EASE")
+SETTINGS = {"Guarantee": {"min_precision": 0.05}}
+
+
+def open_session(master, **settings):
+    """A session with separate logs, bound to this machine."""
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "3g",
+    }
+    builder = SparkSession.builder.master(master)
+    for name, value in (options | {f"spark.{name}": value for name, value in settings.items()}).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def seconds_by_kind():
+    """Processor seconds of the processes that this process started, by kind: java and python."""
+    totals = {"java": 0.0, "python": 0.0}
+    for command, seconds in started_processes().values():
+        totals["java" if b"java" in command.split(b"\0")[0] else "python"] += seconds
+    return totals
+
+
+class Measure:
+    """Wall and processor seconds of a block of code."""
+
+    def __enter__(self):
+        self.began, self.before, self.own = time.perf_counter(), seconds_by_kind(), time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.wall = time.perf_counter() - self.began
+        self.processor = {kind: n - self.before[kind] for kind, n in seconds_by_kind().items()}
+        self.processor["driver"] = time.process_time() - self.own
+
+    def report(self, rows, users):
+        total = sum(self.processor.values())
+        return {
+            "rows": rows,
+            "users": users,
+            "wall_seconds": round(self.wall, 1),
+            "processor_seconds": {kind: round(n, 1) for kind, n in self.processor.items()}
+            | {"all": round(total, 1)},
+            "rows_per_wall_second": round(rows / self.wall),
+            "rows_per_processor_second": round(rows / total),
+            "users_per_processor_second": round(users / total),
+        }
+
+
+def run(df):
+    """Compute all rows of a DataFrame and keep none."""
+    df.write.format("noop").mode("overwrite").save()
+
+
+# ---------------------------------------------------------------------- identical lists
+def prepare_sample(folder):
+    """Save candidates, users, four models and every cutoff; return the lists of one process by name."""
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    expected = {}
+    for name in MODELS:
+        model = getattr(sl, name)().fit(split.train)
+        model.save(folder / f"{name}.shortlist")
+        expected[name] = model.recommend(N=5)
+    top = sl.PersonalFrequency().fit(split.train).recommend(N=30, filter_seen=False)
+    top = sl.cutoff.Calibration().fit(top, split.valid).apply(top)
+    table = top.to_frame().select("user_id", "item_id", "score", "probability")
+    table.sample(fraction=1, shuffle=True, seed=3).write_parquet(folder / "candidates.parquet")
+    for name, kind in sl.cutoff.Cutoff.classes().items():
+        cutoff = kind(**SETTINGS.get(name, {})).fit(top, split.valid)
+        cutoff.save(folder / f"cut-{name}.shortlist")
+        expected[f"cut-{name}"] = cutoff.apply(sl.RankedLists.from_frame(table))
+    for name, lists in expected.items():
+        lists.to_frame().sort("user_id", "rank").write_parquet(folder / f"{name}.expected")
+    return sorted(expected)
+
+
+def compare(folder, n_executors):
+    """Whether the lists of this many executors are those of one process; with two, one of them is killed."""
+    os.environ["SPARK_WORKER_DIR"] = str(folder / "workers")
+    session = open_session(
+        f"local-cluster[{n_executors},1,1024]",
+        **{"executor.memory": "512m", "sql.adaptive.enabled": "false", "sql.shuffle.partitions": "8"},
+    )
+    candidates = session.read.parquet(str(folder / "candidates.parquet"))
+    same = {}
+    for path in sorted(folder.glob("*.expected")):
+        file = folder / f"{path.stem}.shortlist"
+        lists = sl.spark.cut(candidates, file) if path.stem.startswith("cut-") else None
+        lists = sl.spark.recommend(candidates, file, N=5) if lists is None else lists
+        rows = pl.DataFrame(collect_arrow(lists)).sort("user_id", "rank")
+        same[path.stem] = rows.equals(pl.read_parquet(path))
+        if n_executors == 2 and len(same) == 3:
+            os.kill(executor_pids()[0], signal.SIGKILL)
+    session.stop()
+    return {"same": same}
+
+
+def executor_pids():
+    """The executors that this process started."""
+    found = started_processes().items()
+    return sorted(pid for pid, (command, _) in found if b"CoarseGrainedExecutorBackend" in command)
+
+
+def identical():
+    """One process per number of executors, because a process has one session."""
+    with tempfile.TemporaryDirectory(prefix="shortlist-spark-") as name:
+        names = prepare_sample(Path(name))
+        print(f"{len(names)} kinds of lists", flush=True)
+        runs = {}
+        for n in (1, 2, 4):
+            words = [sys.executable, __file__, "--executors", str(n), "--folder", name]
+            began = time.perf_counter()
+            done = subprocess.run(words, stdout=subprocess.PIPE, check=True, timeout=1800)
+            runs[n] = json.loads(done.stdout.splitlines()[-1])
+            different = [name for name, same in runs[n]["same"].items() if not same]
+            print(
+                f"{n} executors: {len(runs[n]['same'])} compared, different: {different}, "
+                f"{time.perf_counter() - began:.0f} s",
+                flush=True,
+            )
+        return {
+            "models": list(MODELS),
+            "cutoffs": sorted(sl.cutoff.Cutoff.classes()),
+            "different": {
+                n: [k for k, same in found["same"].items() if not same] for n, found in runs.items()
+            },
+            "compared": {n: len(found["same"]) for n, found in runs.items()},
+            "killed": "one of the two executors, after the third comparison",
+        }
+
+
+# ---------------------------------------------------------------------- speed
+def write_candidates(session, folder, n_users):
+    """Candidates of generated users in Parquet files, and a table in buckets by user."""
+    from pyspark.sql import functions as sf
+
+    users = session.range(n_users, numPartitions=max(8, n_users // 125_000)).withColumnRenamed(
+        "id", "user_id"
+    )
+    rows = users.select("user_id", sf.explode(sf.sequence(sf.lit(0), sf.lit(CANDIDATES - 1))).alias("k"))
+    item = (rows["user_id"] * 7919 + rows["k"] * 1999) % 100_000
+    score = (sf.rand(3) / (rows["k"] + 1)).cast("float")
+    rows.select("user_id", item.alias("item_id"), score.alias("score")).write.parquet(
+        str(folder / "candidates")
+    )
+    return session.read.parquet(str(folder / "candidates"))
+
+
+def in_one_process(folder, cutoff):
+    """The same work in one process with one thread: read, cut, write to a table."""
+    began, n_items = time.process_time(), 0
+    for path in sorted((folder / "candidates").glob("*.parquet")):
+        n_items += len(cutoff.apply(sl.RankedLists.from_frame(pl.read_parquet(path))).to_frame())
+    return time.process_time() - began
+
+
+def speed_of_cuts(session, folder, n_users):
+    """Cut the candidates on Spark, divided by user before and not, and in one process."""
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    top = sl.PersonalFrequency().fit(split.train).recommend(N=30, filter_seen=False)
+    cutoff = sl.cutoff.ExpectedF1().fit(top, split.valid)
+    candidates, n_rows = write_candidates(session, folder, n_users), n_users * CANDIDATES
+    run(sl.spark.cut(candidates.limit(100_000), cutoff))  # kernels are compiled, workers have started
+    results = {}
+    with Measure() as measure:
+        run(candidates)
+    results["read"] = measure.report(n_rows, n_users)
+    with Measure() as measure:
+        run(sl.spark.cut(candidates, cutoff))
+    results["cut"] = measure.report(n_rows, n_users)
+    session.sql("drop table if exists candidates")
+    buckets = candidates.repartition(16, "user_id").write.bucketBy(16, "user_id").sortBy("user_id")
+    buckets.saveAsTable("candidates")
+    with Measure() as measure:
+        run(sl.spark.cut(session.table("candidates"), cutoff))
+    results["cut of a table in buckets"] = measure.report(n_rows, n_users)
+    seconds = in_one_process(folder, cutoff)
+    results["one process"] = {
+        "processor_seconds": round(seconds, 1),
+        "rows_per_processor_second": round(n_rows / seconds),
+    }
+    for name in ("cut", "cut of a table in buckets"):
+        results[name]["times_one_process"] = round(results[name]["processor_seconds"]["all"] / seconds, 2)
+    return results
+
+
+def speed_of_recommendations(session, n_users):
+    """Recommend with the factors of Spark's ALS, on Spark, with Spark's own method, and in one process."""
+    from pyspark.ml.recommendation import ALS
+    from pyspark.sql import functions as sf
+
+    users = session.range(n_users, numPartitions=8).withColumnRenamed("id", "user")
+    pairs = users.select("user", sf.explode(sf.sequence(sf.lit(0), sf.lit(2))).alias("k"))
+    pairs = pairs.select(
+        "user", ((pairs["user"] * 31 + pairs["k"] * 977) % ITEMS).alias("item"), sf.lit(1.0).alias("rating")
+    )
+    als = ALS(
+        rank=FACTORS,
+        maxIter=1,
+        implicitPrefs=True,
+        userCol="user",
+        itemCol="item",
+        ratingCol="rating",
+        seed=1,
+    )
+    fitted = als.fit(pairs)
+    factors = [
+        pl.DataFrame(collect_arrow(df)).sort("id")["features"].to_numpy()
+        for df in (fitted.userFactors, fitted.itemFactors)
+    ]
+    factors = tuple(np.stack(list(part)).astype(np.float32) for part in factors)
+    table = pl.DataFrame(collect_arrow(pairs)).rename({"user": "user_id", "item": "item_id"}).drop("rating")
+    model = sl.PrecomputedScores(scores=factors).fit(sl.read_interactions(table))
+    ids, options = users.withColumnRenamed("user", "user_id"), {"N": LENGTH, "filter_seen": False}
+    run(sl.spark.recommend(ids.limit(1000), model, **options))
+    run(fitted.recommendForUserSubset(users.limit(1000), LENGTH))
+    results = {"items": ITEMS, "factors": FACTORS, "length": LENGTH}
+    with Measure() as measure:
+        run(fitted.recommendForAllUsers(LENGTH))
+    results["recommendForAllUsers"] = measure.report(n_users * LENGTH, n_users)
+    with Measure() as measure:
+        run(sl.spark.recommend(ids, model, **options))
+    results["sl.spark.recommend"] = measure.report(n_users * LENGTH, n_users)
+    began = time.process_time()
+    lists = model.recommend(**options, n_threads=1)
+    seconds = time.process_time() - began
+    results["one process"] = {
+        "processor_seconds": round(seconds, 1),
+        "users_per_processor_second": round(n_users / seconds),
+    }
+    ours = results["sl.spark.recommend"]["processor_seconds"]["all"]
+    theirs = results["recommendForAllUsers"]["processor_seconds"]["all"]
+    results["times_faster_than_recommendForAllUsers"] = round(theirs / ours, 2)
+    results["times_one_process"] = round(ours / seconds, 2)
+    some_users = list(range(0, n_users, max(1, n_users // 500)))
+    rows = fitted.recommendForUserSubset(
+        session.createDataFrame([(user,) for user in some_users], "user long"), LENGTH
+    ).collect()
+    theirs = {row["user"]: {entry["item"] for entry in row["recommendations"]} for row in rows}
+    mine = {lists.users.values[k]: set(lists[k].items) for k in some_users}
+    results["items_in_common"] = float(
+        np.mean([len(theirs[user] & mine[user]) / LENGTH for user in some_users])
+    )
+    return results
+
+
+def speed(n_users, als_users):
+    """Both, in one session."""
+    with tempfile.TemporaryDirectory(prefix="shortlist-spark-") as name:
+        session = open_session(
+            "local[2]",
+            **{"sql.warehouse.dir": f"{name}/warehouse", "local.dir": f"{name}/local", "driver.memory": "4g"},
+        )
+        results = {
+            "cores": 2,
+            "candidates_per_user": CANDIDATES,
+            "cut": speed_of_cuts(session, Path(name), n_users),
+        }
+        shutil.rmtree(Path(name) / "candidates")
+        results["recommend"] = speed_of_recommendations(session, als_users)
+        session.stop()
+    return results
+
+
+def allocate():
+    """Allocate 9,000 candidates with the 200 partitions that Spark has by default, and compare."""
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    top = sl.PersonalFrequency().fit(split.train).recommend(N=30, filter_seen=False)
+    top = sl.cutoff.Calibration().fit(top, split.valid).apply(top)
+    table = top.to_frame().select("user_id", "item_id", pl.col("probability").round(2))  # many ties
+    with tempfile.TemporaryDirectory(prefix="shortlist-spark-") as name:
+        table.write_parquet(f"{name}/candidates.parquet")
+        df = open_session("local[2]").read.parquet(f"{name}/candidates.parquet")
+        results = {"rows": len(table), "partitions": 200, "runs": []}
+        for _ in range(2):
+            with Measure() as measure:
+                offers = sl.spark.allocate(df, budget=100)
+                rows = pl.DataFrame(collect_arrow(offers.lists)).sort("user_id", "rank")
+            results["runs"].append(measure.report(len(table), table["user_id"].n_unique()))
+        expected = sl.allocate(table, budget=100)
+        results["same_lists"] = rows.equals(expected.lists.to_frame().sort("user_id", "rank"))
+        results["same_price"] = offers.price == expected.prices.item
+    return results
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--part", choices=["identical", "speed", "allocate"])
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--als_users", type=int, default=100_000)
+    parser.add_argument("--executors", type=int, help="used by --part identical itself")
+    parser.add_argument("--folder", type=Path, help="used by --part identical itself")
+    given = parser.parse_args()
+    if given.executors is not None:
+        print(json.dumps(compare(given.folder, given.executors)))
+        return
+    path = RESULTS / "spark.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    parts = {
+        "identical": identical,
+        "speed": lambda: speed(given.users, given.als_users),
+        "allocate": allocate,
+    }
+    results[given.part] = parts[given.part]()
+    results["machine"] = describe("pyspark", "pyarrow")
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results[given.part], indent=1))
+
+
+if __name__ == "__main__":
+    main()
