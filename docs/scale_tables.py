@@ -101,3 +101,127 @@ def clusters(found: dict[str, Any]) -> Rows:
                 f"{driver / 1e9:.1f} GB",
                 f"{rows * per_row / (nodes * CORES) / 60:.1f} min",
             )
+
+
+def one_machine(*found: dict[str, Any]) -> Rows:
+    """What one core does (benchmarks/data, train, recommend, search, allocate_speed, evaluate)."""
+    read, train, recommend, search, allocate, evaluate = found
+    rows = read["generated parquet"]["programs"]["shortlist"]
+    trained = train["dense"]["shortlist BPRMF"]
+    users = recommend["items_1m"]["top_20_als"]["one_thread_cpu_us_per_user"]
+    cut, offers = search["many"], allocate["runs"][0]
+    yield "", "measured with", "processor seconds", "per processor hour"
+    for name, size, seconds, n, unit in (
+        (
+            "read Parquet",
+            f"{rows['stored'] / 1e6:.0f} million rows",
+            rows["cpu_seconds"],
+            rows["stored"],
+            "rows",
+        ),
+        (
+            "one epoch of BPRMF, 64 factors",
+            f"{train['dense']['interactions'] / 1e6:.0f} million rows",
+            trained["processor_seconds"] / train["dense"]["epochs"],
+            train["dense"]["interactions"],
+            "rows",
+        ),
+        (
+            "exact top 20 of 1 million items, ALS",
+            f"{recommend['items_1m']['n_users']:,} users",
+            users * recommend["items_1m"]["n_users"] / 1e6,
+            recommend["items_1m"]["n_users"],
+            "users",
+        ),
+        (
+            "cut lists, UtilityRegression",
+            f"{cut['lists'] / 1e6:.0f} million × {cut['candidates']}",
+            cut["UtilityRegression"],
+            cut["lists"],
+            "lists",
+        ),
+        (
+            "allocate a total",
+            f"{offers['users'] / 1e6:.0f} million × {offers['candidates'] // offers['users']}",
+            offers["processor_seconds"],
+            offers["users"],
+            "users",
+        ),
+        (
+            "evaluate lists",
+            f"{evaluate['lists'] / 1e6:.0f} million × {evaluate['length']}",
+            evaluate["shortlist"]["cpu_seconds"],
+            evaluate["lists"],
+            "lists",
+        ),
+    ):
+        yield name, size, f"{seconds:.2g}", f"{n / seconds * 3600 / 1e9:.2g} billion {unit}"
+
+
+def beyond(*found: dict[str, Any]) -> Rows:
+    """The cost of 100 billion rows and 1 billion users, and how each figure is known."""
+    speed, turns, files, recommend = found
+    rows, users, nodes, epochs, candidates, price = 100e9, 1e9, 256, 30, 50, 0.05
+    per_row = 1e-6  # seconds of a core on Spark, with the shuffle
+    cores, item_bytes = nodes * CORES, ITEMS * 4 * (FACTORS + 1)
+    first = speed["speed"]["runs"][0]
+    step = first["cpu_seconds_per_epoch"] / speed["speed"]["rows"]
+    blocks = rows / BLOCK_ROWS
+    turn = turns["overhead"]["milliseconds_per_turn"] / 1000
+    epoch = -(-blocks // cores) * BLOCK_ROWS * step + blocks * turn
+    divided = max((run for run in files["runs"] if "task_cpu_seconds" in run), key=lambda run: run["rows"])
+    dividing = divided["task_cpu_seconds"] / divided["rows"]
+    per_user = recommend["items_1m"]["top_20_als"]["one_thread_cpu_us_per_user"] / 1e6
+    memory = 20 * rows / nodes + 16 * (FACTORS + 1) * users / nodes + 2 * item_bytes
+    traffic = 8 * 24 * rows
+    hours = epochs * epoch * cores / 3600
+    yield "", "value", "known by", "how"
+    yield "cluster", f"{nodes} nodes × {CORES} cores, 1.1 GB/s", "assumed", ""
+    yield "data", f"{ITEMS / 1e6:.0f} million items, {FACTORS} factors, {epochs} epochs", "assumed", ""
+    yield "one row, one epoch", f"{step * 1e9:.0f} ns of a core", "measured", "13 million rows, one thread"
+    yield "one turn", f"{turn * 1e3:.1f} ms", "measured", "2 workers on one machine"
+    yield "blocks = turns per epoch", f"{blocks:,.0f}", "computed", "one per 10 million rows"
+    yield (
+        "one epoch",
+        f"{epoch:,.0f} s",
+        "computed",
+        f"{-(-blocks // cores):.0f} blocks per core in turn, + turns",
+    )
+    yield "training", f"{epochs * epoch / 60:,.0f} min, {hours:,.0f} core hours", "computed", "without faults"
+    yield "network per node and epoch", f"{item_bytes / 1e9:.2f} GB", "computed", "every item once"
+    yield "memory and store per node", f"{memory / 1e9:.0f} GB", "computed", "20 bytes per row"
+    yield "driver", f"{44 * users / 1e9:.0f} GB", "computed", "44 bytes per user: the first limit"
+    yield (
+        "dividing the files",
+        f"{rows * dividing / cores / 60:.1f} min",
+        "computed",
+        f"{dividing * 1e6:.1f} µs per row measured",
+    )
+    yield (
+        "traffic of the file system",
+        f"{traffic / 1e12:.0f} TB",
+        "computed",
+        "3 writes, 5 reads of 24 bytes",
+    )
+    yield "its time at 50 GB/s", f"{traffic / 50e9 / 60:.0f} min", "assumed", "a fast parallel file system"
+    listed = users * per_user
+    yield (
+        "top 20 of 1 million items",
+        f"{listed / 3600:.1f} core hours",
+        "computed",
+        f"{per_user * 1e6:.0f} µs per user measured, in shards on Ray",
+    )
+    cut = users * candidates * per_row
+    yield (
+        f"cut {candidates} candidates each on Spark",
+        f"{cut / 3600:.0f} core hours, {cut / cores / 60:.1f} min",
+        "assumed",
+        f"{per_row * 1e6:.0f} µs of a core per row, with the shuffle",
+    )
+    total = hours + (listed + cut + rows * dividing) / 3600
+    yield (
+        "price",
+        f"{total * price:,.0f} dollars",
+        "assumed",
+        f"{price} dollars per core hour, all cores busy",
+    )
