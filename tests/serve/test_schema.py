@@ -187,8 +187,11 @@ class Requests:
         for name in [name for name in values if f"{{{name}}}" in path]:
             text = str(values.pop(name)).encode(errors="replace")[:500]
             path = path.replace(f"{{{name}}}", quote(text, safe="") or "%20")
-        values = {name: value for name, value in values.items() if isinstance(value, str | int)}
-        values.pop("name" if values.get("name") == "\ud800" else "", None)  # no client can send it in a URL
+        values = {  # no client can send a lone surrogate in a URL
+            name: value
+            for name, value in values.items()
+            if isinstance(value, str | int) and value != "\ud800"
+        }
         body = operation.get("requestBody", {}).get("content", {}).get("application/json")
         return path, values, body and self.value(body["schema"], "")
 
