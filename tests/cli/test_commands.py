@@ -131,8 +131,8 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
                 continue  # these take minutes or need a network
             if words[0] == "serve" or "postgresql:" in example:
                 continue  # runs until it is stopped, or needs a server
-            if "--ray" in words:
-                continue  # needs a cluster
+            if {"--ray", "--spark"} & set(words):
+                continue  # needs a cluster, or Java
             assert main([*words, *shorter]) == 0, example
 
 

@@ -11,9 +11,11 @@ from shortlist.paper import protocol
 from shortlist.paper import variants as module
 from shortlist.paper.experiment import Experiment, Runner, unpack_values
 from shortlist.paper.protocol import ProtocolReading
-from shortlist.paper.variants import Budget, Outcomes, Variants, VariantSearch, draw_like
+from shortlist.paper.variants import Outcomes, Variants, VariantSearch, Workload, draw_like
 
-TINY = Budget(n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, sweep_seeds=1)
+TINY = Workload(
+    n_trials=3, epochs=(1, 2), cover_steps=1, valid_users=80, users=120, n_factors=8, sweep_seeds=1
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +93,7 @@ def test_drawn_users_have_histories_like_the_tested_ones():
 def searching(figures):
     """A search whose trials are looked up in a function of the parameters."""
     users = SimpleNamespace(readings=(ProtocolReading("a"), ProtocolReading("b")))
-    budget = Budget(n_trials=9, epochs=(1, 3), cover_steps=4, n_factors=4)
+    budget = Workload(n_trials=9, epochs=(1, 3), cover_steps=4, n_factors=4)
     search = VariantSearch(Runner(SimpleNamespace(name="ta-feng"), None), users, budget, 0)
     object.__setattr__(
         search,

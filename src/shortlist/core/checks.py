@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.errors import ModelFileError
+from shortlist.text import bounded
 
 Array = npt.NDArray[Any]
 # what a file whose values have the wrong type or size can raise
@@ -123,7 +124,9 @@ def check_text(values: Mapping[str, Any], name: str, choices: Collection[str] | 
     """The text of this name, if it is one of the choices."""
     value = values.get(name)
     if not isinstance(value, str) or (choices is not None and value not in choices):
-        raise file_error(name, f"must be one of {', '.join(choices)}" if choices else "must be text")
+        raise file_error(
+            name, f"must be one of {bounded(', '.join(choices), 200)}" if choices else "must be text"
+        )
     return value
 
 

@@ -24,7 +24,6 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
-from shortlist.serve.telemetry import traced
 
 if TYPE_CHECKING:
     from shortlist.serve.budget import BudgetKeeper
@@ -176,7 +175,6 @@ class ListResult:
     unknown: int
 
 
-@traced("batch", "requests")
 def answer_jobs(jobs: Sequence[ListJob]) -> "list[ListResult | Exception]":
     """Answer many requests; those with equal options share one call of the model."""
     groups: dict[Any, list[int]] = {}

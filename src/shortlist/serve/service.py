@@ -35,7 +35,7 @@ from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs,
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
 from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
-from shortlist.serve.telemetry import add_attribute, traced
+from shortlist.serve.telemetry import add_attribute, start_tracing, traced
 from shortlist.serve.tokens import TokenFile
 
 T = TypeVar("T")
@@ -178,10 +178,9 @@ class Service:
         wait_for_store(self._load, self._stop)
         longest = self.config.timeout / 2  # so that what is accepted is answered before its deadline
         self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, longest))
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, None, longest)
-        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(
-            answer_jobs, attrgetter("work"), longest
-        )
+        answer = traced("batch", "requests")(answer_jobs) if start_tracing() else answer_jobs
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, None, longest)
+        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, attrgetter("work"), longest)
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
