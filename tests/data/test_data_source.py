@@ -74,8 +74,9 @@ class TestSource:
     def test_table_of_a_database_names_the_columns_that_were_not_fetched(self, tmp_path):
         pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
         import sqlite3
+        from contextlib import closing
 
-        with sqlite3.connect(tmp_path / "shop.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
             connection.execute("CREATE TABLE events (user TEXT, item TEXT, price REAL, shipped_at TEXT)")
             connection.executemany("INSERT INTO events VALUES (?, ?, 1.5, '2024')", [("a", "x"), ("b", "y")])
         connection.close()

@@ -4,6 +4,7 @@ import gzip
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import polars as pl
 import pytest
@@ -358,7 +359,7 @@ class TestMissingIds:
 
     def test_a_database(self, tmp_path):
         uri = f"sqlite:///{tmp_path / 'shop.db'}"
-        with sqlite3.connect(tmp_path / "shop.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
             connection.execute("create table orders (user_id text, item_id text)")
             connection.executemany("insert into orders values (?, ?)", [("a", "x"), (None, "y"), ("b", "y")])
         assert read_interactions(uri, table="orders", missing="drop").n_rows == 2

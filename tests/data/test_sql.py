@@ -41,7 +41,7 @@ def test_table_names_are_quoted():
 class TestSQLite:
     @pytest.fixture
     def uri(self, tmp_path):
-        with sqlite3.connect(tmp_path / "shop.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
             connection.execute(
                 "CREATE TABLE events (customer_id TEXT, product_id INT, ts INT, weight REAL, memo BLOB)"
             )
