@@ -735,6 +735,20 @@ class TestSecrets:
             process.kill()
             process.wait()
 
+    def test_a_service_needs_no_standard_streams(self, folder):
+        import subprocess
+        import sys
+
+        port = free_port()
+        command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
+        closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command, "--port", str(port)]
+        process = subprocess.Popen(closed)
+        try:
+            wait_for(lambda: served_model("127.0.0.1", port) == "shop")
+        finally:
+            process.kill()
+            process.wait()
+
     def test_workers_that_cannot_start_are_a_failure(self, folder):
         import subprocess
         import sys
