@@ -158,11 +158,43 @@ def one_machine(*found: dict[str, Any]) -> Rows:
         yield name, size, f"{seconds:.2g}", f"{n / seconds * 3600 / 1e9:.2g} billion {unit}"
 
 
+def spark_cost(found: dict[str, Any]) -> Rows:
+    """Spark beside one process and beside Spark's own method (benchmarks/spark.py --part speed)."""
+    cut, lists = found["speed"]["cut"], found["speed"]["recommend"]
+    yield (
+        "",
+        "rows or users",
+        "processor seconds: Java",
+        "Python",
+        "all",
+        "per processor second",
+        "one process",
+    )
+    for label, runs, name, unit in (
+        ("read the candidates only", cut, "read", "rows"),
+        ("`sl.spark.cut`", cut, "cut", "rows"),
+        ("`sl.spark.cut`, table in buckets by user", cut, "cut of a table in buckets", "rows"),
+        ("`recommendForAllUsers` of Spark", lists, "recommendForAllUsers", "users"),
+        ("`sl.spark.recommend`, same factors", lists, "sl.spark.recommend", "users"),
+    ):
+        run, seconds = runs[name], runs[name]["processor_seconds"]
+        alone = runs["one process"]["processor_seconds"]
+        yield (
+            label,
+            f"{run[unit]:,} {unit}",
+            f"{seconds['java']:,.0f}",
+            f"{seconds['python'] + seconds['driver']:,.0f}",
+            f"{seconds['all']:,.0f}",
+            f"{run[f'{unit}_per_processor_second']:,}",
+            "" if name == "read" else f"{alone:,.1f} ({seconds['all'] / alone:.1f} ×)",
+        )
+
+
 def beyond(*found: dict[str, Any]) -> Rows:
     """The cost of 100 billion rows and 1 billion users, and how each figure is known."""
-    speed, turns, files, recommend = found
+    speed, turns, files, recommend, spark = found
     rows, users, nodes, epochs, candidates, price = 100e9, 1e9, 256, 30, 50, 0.05
-    per_row = 1e-6  # seconds of a core on Spark, with the shuffle
+    per_row = 1 / spark["speed"]["cut"]["cut"]["rows_per_processor_second"]
     cores, item_bytes = nodes * CORES, ITEMS * 4 * (FACTORS + 1)
     first = speed["speed"]["runs"][0]
     step = first["cpu_seconds_per_epoch"] / speed["speed"]["rows"]
@@ -215,8 +247,8 @@ def beyond(*found: dict[str, Any]) -> Rows:
     yield (
         f"cut {candidates} candidates each on Spark",
         f"{cut / 3600:.0f} core hours, {cut / cores / 60:.1f} min",
-        "assumed",
-        f"{per_row * 1e6:.0f} µs of a core per row, with the shuffle",
+        "computed",
+        f"{per_row * 1e6:.2f} µs of a core per row measured, with the shuffle",
     )
     total = hours + (listed + cut + rows * dividing) / 3600
     yield (

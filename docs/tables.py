@@ -397,8 +397,9 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))
         ),
+        "spark_cost": lambda: scale_tables.spark_cost(results("spark")),
         "beyond": lambda: scale_tables.beyond(
-            *map(results, ("scale_speed", "scale_overhead", "scale_files", "recommend"))
+            *map(results, ("scale_speed", "scale_overhead", "scale_files", "recommend", "spark"))
         ),
     },
     "content.md": {
