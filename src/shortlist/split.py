@@ -3,6 +3,7 @@
 `last_basket` and `last_items` hold out the last rows of each user, as the paper does; later rows of other
 users stay in training. `by_time` splits all users at one time; nothing after the cut is in training.
 `last_period` holds out what happened within a horizon; users to whom nothing happened count, too.
+`random_items` needs no order: it holds out items of each user at random, for a plain matrix.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,8 @@ from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Bools
 
+MIN_RETURNING_RATE = 0.1  # rate of users with two baskets from which last baskets are worth predicting
+
 
 @dataclass(frozen=True, eq=False)
 class Split:
@@ -36,6 +39,8 @@ class Split:
     cuts
         When the validation lists and the test lists are made, in microseconds since 1970 UTC; then every user
         known at that time is a case, with or without later rows. None: only users with held-out rows are.
+    is_random
+        Whether the held-out rows were drawn at random, so that they are not later than the others.
 
     Examples
     --------
@@ -51,6 +56,7 @@ class Split:
     in_test: Bools
     dropped: int
     cuts: tuple[int, int] | None = None
+    is_random: bool = False
 
     @cached_property
     def train(self) -> Interactions:
@@ -80,10 +86,10 @@ class Split:
 
     @property
     def test_at(self) -> Any:
-        """The times of the test lists, for `recommend(at=…)`; None without times."""
+        """The times of the test lists, for `recommend(at=…)`; None without times or their order."""
         if self.cuts is not None:
             return as_datetime(self.cuts[1])
-        return None if self.test.time is None else self.test
+        return None if self.is_random or self.test.time is None else self.test
 
     def __repr__(self) -> str:
         return (
@@ -165,6 +171,68 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
         return (from_end <= n) & np.repeat(lengths > n, lengths), int(((lengths > 0) & (lengths <= n)).sum())
 
     return _split_twice(data, last, f"users with more than {n} rows")
+
+
+def random_items(data: Interactions | Any, one_in: int = 5, seed: int = 0) -> Split:
+    """Hold out items of each user at random, for data without times and baskets.
+
+    Parameters
+    ----------
+    data
+        Interactions, or a table or matrix of them. Users with a single item stay in training and are not
+        tested.
+    one_in
+        One item in this many is held out, at least one of each user with several items.
+    seed
+        The same seed draws the same items.
+
+    Returns
+    -------
+    Split
+
+    Raises
+    ------
+    DataError
+        If no user has two items.
+    ConfigError
+        If `one_in` is less than 2.
+
+    Examples
+    --------
+    >>> split = sl.split.random_items(sl.load_dataset("sample"), one_in=5)
+    >>> split.train_valid.n_rows > 3 * split.test.n_rows
+    True
+    """
+    data = Interactions.of(data)
+    check_whole(2, one_in=one_in)
+    check_whole(0, seed=seed)
+
+    def drawn(rest: Interactions) -> tuple[Bools, int]:
+        return draw_items(rest, one_in, seed), int((np.diff(rest.item_sets[0]) == 1).sum())
+
+    return replace(_split_twice(data, drawn, "users with at least two items"), is_random=True)
+
+
+def draw_items(data: Interactions, one_in: int, seed: int) -> Bools:
+    """(n_rows,) whether the row is held out; all rows of a held-out item are, and each user keeps an item."""
+    indptr, items = data.item_sets
+    sizes = np.diff(indptr)
+    owner = np.repeat(np.arange(data.n_users), sizes)
+    order = np.lexsort((np.random.default_rng(seed).random(items.size), owner))
+    position = np.empty(items.size, np.int64)  # in the random order of the user's items
+    position[order] = np.arange(items.size) - indptr[owner]
+    n_held = np.where(sizes > 1, np.maximum(sizes // one_in, 1), 0)
+    keys = owner * data.n_items + items
+    row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
+    held: Bools = (position < n_held[owner])[row]
+    return held
+
+
+def users_return(data: Interactions) -> bool:
+    """Whether enough users have a second basket to hold out last baskets instead of random items."""
+    n_baskets = np.diff(data.user_baskets)
+    returning = int((n_baskets > 1).sum())
+    return returning >= max(2, MIN_RETURNING_RATE * int((n_baskets > 0).sum()))
 
 
 def by_time(
@@ -352,4 +420,4 @@ def _format_time(micros: int) -> str:
     return str(np.datetime64(micros, "us").astype("datetime64[s]"))
 
 
-__all__ = ["Split", "by_time", "last_basket", "last_items", "last_period"]
+__all__ = ["Split", "by_time", "last_basket", "last_items", "last_period", "random_items"]

@@ -309,6 +309,19 @@ def test_unordered_data_is_validated_on_random_items(tmp_path, capsys):
     assert (about["class"], about["cutoff"]) == ("DKBPRMF", "ExpectedF1")
 
 
+def test_unordered_data_is_tested_on_random_items(tmp_path, capsys):
+    pairs = sl.load_dataset("sample").to_frame().select("user_id", "item_id").unique(maintain_order=True)
+    pairs.write_csv(tmp_path / "pairs.csv")
+    words = ["fit", tmp_path / "pairs.csv", "--model", "Popularity", "--out", tmp_path / "model"]
+    run(capsys, *words, "--test", tmp_path / "held.parquet", "--report", tmp_path / "r.html")
+    held = pl.read_parquet(tmp_path / "held.parquet")
+    assert 0.1 * pairs.height < held.height < 0.25 * pairs.height
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "drawn at random" in text
+    assert "last basket" not in text
+    assert "next basket" not in text
+
+
 def test_unused_weights_are_reported(tmp_path, capsys):
     rated = sl.load_dataset("sample").to_frame().with_columns(rating=pl.lit(5))
     rated.write_csv(tmp_path / "rated.csv")

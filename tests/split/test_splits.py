@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.split import by_time, last_basket, last_items, last_period
+from shortlist.split import by_time, last_basket, last_items, last_period, random_items
 
 DAY = 86_400
 # ann: three baskets (days 1, 2, 4); bob: two (days 1, 3); cat: one (day 2); dan: one, late (day 4)
@@ -252,3 +252,36 @@ def test_last_period_refuses_a_horizon_that_does_not_fit(horizon, error):
 def test_last_period_needs_times():
     with pytest.raises(DataError, match="last_period needs timestamps"):
         last_period(Interactions.from_tuples([("ann", "x")]))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9)), min_size=2, max_size=60),
+    st.integers(2, 6),
+    st.integers(0, 3),
+)
+def test_random_items_holds_out_one_in_so_many_of_each_user(tuples, one_in, seed):
+    everything = Interactions.from_tuples(tuples)
+    try:
+        split = random_items(everything, one_in=one_in, seed=seed)
+    except DataError:
+        assert all(len({item for user, item in tuples if user == each}) == 1 for each, _ in tuples)
+        return
+    assert split.is_random
+    assert split.test_at is None
+    for kept, held in (split.train_valid, split.test), (split.train, split.valid):
+        for user in range(everything.n_users):
+            kept_items, held_items = (set(rows.item[rows.user == user]) for rows in (kept, held))
+            n = len(kept_items) + len(held_items)
+            assert not kept_items & held_items
+            assert len(held_items) == (max(1, n // one_in) if n > 1 else 0)
+
+
+def test_random_items_depend_on_the_seed_alone():
+    matrix = Interactions.from_tuples([(user, item) for user in range(9) for item in range(9)])
+    first, again, other = (random_items(matrix, seed=seed).in_test for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_random_items_with_times_are_not_requested_for_a_time():
+    assert random_items(data()).test_at is None

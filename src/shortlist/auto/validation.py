@@ -21,15 +21,16 @@ from shortlist.kernels.replay import DAY
 from shortlist.models.base import Recommender, find_model_class, model_names
 from shortlist.models.strict_time import find_visits, lists_over_time
 from shortlist.recommend.request import concat_lists
-from shortlist.split import Split, as_datetime, last_basket
-from shortlist.types import Bools, Doubles, Ints, Longs
+from shortlist.split import Split, as_datetime, draw_items, last_basket, users_return
+from shortlist.types import Doubles, Ints, Longs
 
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress
 
 EpochProgress = Callable[["Progress"], None]
-MIN_RETURNING_SHARE = 0.1  # share of users with two baskets that a hold-out of last baskets needs
-HOLD_OUT_ONE_IN = 5  # otherwise one in this many items of each user is held out; by time, of all rows
+HOLD_OUT_ONE_IN = (
+    5  # where few users return, one in this many items of each user is held out; by time, of all rows
+)
 VALIDATIONS = ("last_basket", "by_time")
 STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
 
@@ -80,9 +81,9 @@ def hold_out(
 
 def _last_or_random(data: Interactions, seed: int) -> Holdout:
     """Hold out each user's last basket where users return, else a random share of each user's items."""
-    if _users_return(data):
+    if users_return(data):
         return last_baskets(data)[0]
-    held = _random_items(data, seed)
+    held = draw_items(data, HOLD_OUT_ONE_IN, seed)
     history, truth = data.where(~held), data.where(held)
     n = truth.active_users.size
     if n < 2:
@@ -93,13 +94,6 @@ def _last_or_random(data: Interactions, seed: int) -> Holdout:
     return Holdout(
         history, truth, f"one item in {HOLD_OUT_ONE_IN} of {n:,} users, drawn at random (few users return)"
     )
-
-
-def _users_return(data: Interactions) -> bool:
-    """Whether enough users have a second basket."""
-    n_baskets = np.diff(data.user_baskets)
-    returning = int((n_baskets > 1).sum())
-    return returning >= max(2, MIN_RETURNING_SHARE * int((n_baskets > 0).sum()))
 
 
 def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:
@@ -208,22 +202,7 @@ def earlier_fold(holdout: Holdout) -> Holdout | None:
             return hold_out_by_time(history)
     except DataError:
         return None
-    return last_baskets(history)[0] if _users_return(history) else None
-
-
-def _random_items(data: Interactions, seed: int) -> Bools:
-    """(n_rows,) whether the row is held out; all rows of a held-out item are, and each user keeps an item."""
-    indptr, items = data.item_sets
-    sizes = np.diff(indptr)
-    owner = np.repeat(np.arange(data.n_users), sizes)
-    order = np.lexsort((np.random.default_rng(seed).random(items.size), owner))
-    position = np.empty(items.size, np.int64)  # in the random order of the user's items
-    position[order] = np.arange(items.size) - indptr[owner]
-    n_held = np.where(sizes > 1, np.maximum(sizes // HOLD_OUT_ONE_IN, 1), 0)
-    keys = owner * data.n_items + items
-    row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    held: Bools = (position < n_held[owner])[row]
-    return held
+    return last_baskets(history)[0] if users_return(history) else None
 
 
 def _stratum(n_baskets: Longs) -> Longs:

@@ -47,6 +47,7 @@ from shortlist.models.base import find_model_class
 from shortlist.models.folders import ShardFolder
 from shortlist.reports.model_page import write_model_report
 from shortlist.reports.model_report import build_model_report
+from shortlist.split import users_return
 from shortlist.text import printable, redact_uri
 
 if TYPE_CHECKING:
@@ -191,7 +192,8 @@ def fit_command(
     horizon
         Predict what users do within this time, such as 7d, instead of their next basket.
     test
-        Hold out the last basket of each user, or the last --horizon, in this file.
+        Hold out the last basket of each user, or the last --horizon, in this file; if few users return, a
+        fifth of each user's items.
     report
         HTML report on the quality of the lists; without --test it trains once more.
     quick
@@ -302,10 +304,13 @@ class _Settings:
         return self.model is not None or self.has_params or self.quick
 
     def split(self, data: "Interactions") -> "Split":
-        """The test set: the last basket of each user, or the last period."""
-        return (
-            sl.split.last_basket(data) if self.horizon is None else sl.split.last_period(data, self.horizon)
-        )
+        """The test set: the last period, last baskets, or random items if few users return."""
+        if self.horizon is not None:
+            return sl.split.last_period(data, self.horizon)
+        if users_return(data):
+            return sl.split.last_basket(data)
+        print_note("few users return, so the test set is one item in 5 of each user, drawn at random")
+        return sl.split.random_items(data)
 
     def check_stopping_rule(self, data: "Interactions") -> None:
         """Raise ConfigError if lists would end neither at a cutoff nor at a boundary."""

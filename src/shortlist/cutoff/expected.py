@@ -298,7 +298,7 @@ class ExpectedF1(ExpectedUtility):
 
     target = "f1"
     rule = (
-        "Each candidate has a probability of being in the next basket. The list stops where one more item "
+        "Each candidate has a probability of being relevant. The list stops where one more item "
         "would lower its expected F1."
     )
 
@@ -358,7 +358,7 @@ class ExpectedNDCG(ExpectedUtility):
 
     target = "ndcg"
     rule = (
-        "Each candidate has a probability of being in the next basket. The list stops where one more item "
+        "Each candidate has a probability of being relevant. The list stops where one more item "
         "would lower its expected NDCG."
     )
 

@@ -82,6 +82,7 @@ class ModelReport:
     money: Money | None = None
     users: pl.Series | None = None  # ids of all users who count, if some of them may have no truth
     horizon: int | None = None  # microseconds that the truth covers; None: it is the last basket
+    is_random: bool = False  # whether the truth was drawn at random from each user's items
 
     @cached_property
     def reports(self) -> dict[str, Report]:
@@ -101,6 +102,8 @@ class ModelReport:
     @property
     def outcome(self) -> str:
         """What the lists are compared with."""
+        if self.is_random:
+            return "held-out part"
         return "next basket" if self.horizon is None else f"next {self.horizon / DAY:g} days"
 
     @cached_property
@@ -396,6 +399,7 @@ def build_model_report(
         money=money,
         users=users if everyone else None,
         horizon=None if split.cuts is None else split.cuts[1] - split.cuts[0],
+        is_random=split.is_random,
     )
 
 
