@@ -26,7 +26,7 @@ from machine import RESULTS, describe
 from ray_processes import started_processes
 
 import shortlist as sl
-from shortlist.data.spark_frames import collect_arrow
+from shortlist.data.files import collect_arrow
 
 CANDIDATES, ITEMS, FACTORS, LENGTH = 50, 5000, 32, 10
 MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "EASE")

@@ -14,8 +14,9 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.data.spark_frames import collect_arrow
+from shortlist.data.files import collect_arrow
 from shortlist.errors import ConfigError, DataError
+from shortlist.scale.spark_tasks import user_blocks
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed; pip install pyspark")
 pytestmark = [
@@ -75,10 +76,11 @@ def rows_of(lists):
     return frame.sort("user_id", "rank")
 
 
-def test_import_of_the_package_does_not_import_pyspark():
-    code = (
-        "import sys, shortlist as sl; sl.spark; sys.exit('pyspark' in sys.modules or 'numba' in sys.modules)"
-    )
+@pytest.mark.parametrize(
+    ("module", "name"), [("shortlist.scale.spark", "pyspark"), ("shortlist.scale.spark_tasks", "numba")]
+)
+def test_an_import_does_not_import_what_may_be_missing_or_needs_an_environment(module, name):
+    code = f"import sys, {module}; sys.exit({name!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
@@ -193,7 +195,7 @@ def test_blocks_are_whole_users():
     users = np.repeat([3, 5, 5, 7, 9], [1, 4, 40, 3, 2])
     number = np.concatenate([np.arange(n) + 1 for n in np.bincount(users)[np.unique(users)]])
     batches = pa.table({"user_id": users, "shortlist_row": number}).to_batches(max_chunksize=3)
-    blocks = list(sl.spark.user_blocks(iter(batches), 6))
+    blocks = list(user_blocks(iter(batches), 6))
     assert len(blocks) > 1
     assert np.concatenate([block["user_id"].to_numpy() for block in blocks]).tolist() == users.tolist()
     ends = [(block["user_id"][0], block["user_id"][-1]) for block in blocks]

@@ -1,12 +1,10 @@
 """`shortlist inspect`: show what a saved model contains, or the parameters of a model by name."""
 
-import inspect as python_inspect
-import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, get_args
 
 import shortlist as sl
-from shortlist.cli.display import lengths_table, sample_lists, summarize_model
+from shortlist.cli.display import describe_parameters, lengths_table, sample_lists, summarize_model
 from shortlist.cli.screen import Json, show, show_json, show_table
 from shortlist.cli.source import Model
 from shortlist.cli.stopping import ModelName
@@ -72,16 +70,6 @@ def inspect_class(name: str, json: bool) -> None:
     if json:
         return show_json({name: {"default": default, "meaning": text} for name, default, text in rows})
     return show_table((f"parameter of {name}", "default", "meaning"), rows)
-
-
-def describe_parameters(cls: type) -> dict[str, str]:
-    """First sentence of every parameter in a NumPy-style docstring."""
-    _, _, section = (python_inspect.getdoc(cls) or "").partition("Parameters\n----------\n")
-    meanings = {}
-    for names, text in re.findall(r"^(\w[\w, ]*)\n((?:    .*\n?)+)", section, re.MULTILINE):
-        sentence = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
-        meanings.update(dict.fromkeys(names.split(", "), sentence))
-    return meanings
 
 
 def inspect_folder(folder: "Path", json: bool) -> None:

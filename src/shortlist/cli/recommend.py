@@ -1,7 +1,7 @@
 """`shortlist recommend`: lists of a saved model, printed or written to a file."""
 
 import glob
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +11,7 @@ import shortlist as sl
 from shortlist.cli.display import (
     count_empty,
     describe_empty,
+    describe_parameters,
     lengths_table,
     list_as_json,
     list_table,
@@ -44,21 +45,33 @@ BOUNDARY: Literal["boundary"] = "boundary"
 WITHHELD = 5  # candidates shown below the end of the list
 
 
+# Options that a flag holds in another form than Python; a flag of another option is that of RequestOptions.
+FILES = ("cutoff", "candidates", "exclude", "history", "max_per_group", "at", "fallback", "explore")
+HELP = describe_parameters(RequestOptions)
+PlainOptions = make_dataclass(
+    "PlainOptions",
+    [
+        (
+            option.name,
+            Annotated[option.type, Parameter(help=HELP[option.name], negative=f"--no_{option.name}")],
+            option.default,
+        )
+        for option in fields(RequestOptions)
+        if option.name not in (*FILES, "n_threads")
+    ],
+    frozen=True,
+)
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Options:
+class Options(PlainOptions):  # type: ignore[misc, valid-type]
     """Which items may be on a list, and how long it may be.
 
     Parameters
     ----------
-    N
-        The same length for all users.
     cutoff
         Stopping rule instead of the saved one: boundary, or a file with a fitted cutoff.
-    min_items
-        Fill shorter lists with the next candidates.
-    max_items
-        Maximum length of a list.
     max_per_group
         Items of one group in a list, as FIELD=NUMBER, such as category=2.
     candidates
@@ -69,8 +82,6 @@ class Options:
         File with interactions to use instead of the known histories; nothing is stored.
     items
         File with new items and their content; the columns are those of fit --items.
-    filter_seen
-        Whether to leave out items from the history; default: only if users do not repeat items.
     at
         Time of the recommendation, such as 2024-05-01; default: the last event.
     fallback
@@ -79,16 +90,12 @@ class Options:
         Share of lists that run a few items longer, so that a cutoff can learn.
     """
 
-    N: int | None = None
     cutoff: str | None = None
-    min_items: int = 0
-    max_items: int | None = None
     max_per_group: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = ()
     candidates: Path | None = None
     exclude: Path | None = None
     history: Path | None = None
     items: Path | None = None
-    filter_seen: Annotated[bool | None, Parameter(negative="--no_filter_seen")] = None
     at: str | None = None
     fallback: Literal["popular"] | None = None
     explore: float = 0.0

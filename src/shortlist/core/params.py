@@ -2,11 +2,12 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, ClassVar, Self
+from inspect import Parameter, signature
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from shortlist.errors import ConfigError, DataWarning, NotFittedError
 
 MAX_WHOLE = 2**31 - 1
 MAX_SEED = 2**63 - 1
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 ENTRY_POINTS = "shortlist"  # group in which other packages name their models, cutoffs and metrics
 
 
@@ -228,6 +230,26 @@ def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
         share = float(rng.random())
         drawn[name] = values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
     return drawn
+
+
+def show_options(options: type) -> Callable[[AnyFunction], AnyFunction]:
+    """Show the fields of a dataclass as keywords of a function that takes them as `**options`.
+
+    help() and completion read this signature; type checkers read the annotation of `**options`.
+    """
+    keywords = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(options)
+    ]
+
+    def show(function: AnyFunction) -> AnyFunction:
+        *others, _ = (shown := signature(function)).parameters.values()
+        first = [each for each in others if each.kind != Parameter.KEYWORD_ONLY]
+        last = [each for each in others if each.kind == Parameter.KEYWORD_ONLY]
+        function.__signature__ = shown.replace(parameters=[*first, *keywords, *last])  # type: ignore[attr-defined]
+        return function
+
+    return show
 
 
 def warn(message: str) -> None:

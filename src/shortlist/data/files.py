@@ -1,7 +1,7 @@
 """Read interactions from files and databases."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -49,7 +49,6 @@ from shortlist.data.sources import (
     parse_integers,
     recognize_dialect,
 )
-from shortlist.data.spark_frames import collect_arrow, is_spark_frame, spark_columns
 from shortlist.data.sql import SCHEME, read_sql
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
@@ -349,6 +348,33 @@ def _open_spark(df: Any, options: ReadOptions, given: AnyFormat | None) -> Table
         return table
     scan = pl.DataFrame(collect_arrow(df, MAX_SPARK_ROWS)).lazy()
     return _open_scan(scan, options, "table", "table", given, [])
+
+
+def is_spark_frame(value: Any) -> bool:
+    """Whether the value is a Spark DataFrame, without importing pyspark."""
+    return type(value).__module__.startswith("pyspark.sql") and hasattr(value, "mapInArrow")
+
+
+def spark_columns(df: Any, columns: Mapping[str, str]) -> Any:
+    """These columns of a Spark DataFrame, named by the keys."""
+    quoted = {name: column.replace("`", "``") for name, column in columns.items()}
+    return df.select(*(df[f"`{column}`"].alias(name) for name, column in quoted.items()))
+
+
+def collect_arrow(df: Any, max_rows: int | None = None) -> Any:
+    """All rows of a Spark DataFrame as an Arrow table; DataError if there are more than `max_rows`."""
+    if max_rows is not None and (n_rows := df.count()) > max_rows:
+        raise DataError(
+            f"a Spark DataFrame must have at most {max_rows:,} rows to be read into one process, got "
+            f"{n_rows:,}; write it to Parquet files and train from these with sl.fit_to_folder on Ray, or "
+            "select fewer rows on Spark."
+        )
+    if hasattr(df, "toArrow"):
+        return df.toArrow()
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.Table.from_batches(df._collect_as_arrow(), to_arrow_schema(df.schema))  # Spark 3.5
 
 
 def _find_export(given: AnyFormat | None, names: list[str]) -> tuple[Export | None, list[str]]:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, Unpack
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,7 @@ from shortlist.core.params import (
     check_number,
     check_whole,
     load_plugins,
+    show_options,
     warn,
 )
 from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
@@ -53,6 +54,7 @@ from shortlist.recommend.request import (
     Exploration,
     Fallback,
     RecommendRequest,
+    RequestKeywords,
     RequestOptions,
     Scores,
     build_request,
@@ -814,25 +816,14 @@ class Recommender(Estimator, ABC):
         """
         return self.plan(users, RequestOptions.pick(locals())).lists()
 
+    @show_options(RequestOptions)
     def recommend_to_file(
         self,
         path: str | Path,
         users: Any = None,
         *,
-        N: int | None = None,
-        cutoff: CutoffChoice = "auto",
-        candidates: Any = None,
-        exclude: Any = None,
-        history: Any = None,
-        filter_seen: bool | None = None,
-        min_items: int = 0,
-        max_items: int | None = None,
-        max_per_group: Mapping[str, int] | None = None,
-        at: Any = None,
-        fallback: Fallback | None = None,
-        explore: float | Exploration = 0.0,
-        n_threads: int = 0,
         progress: Callable[[int, int], None] | None = None,
+        **options: Unpack[RequestKeywords],
     ) -> Path:
         """Write the lists that `recommend` returns to a Parquet file, batch by batch.
 
@@ -861,7 +852,7 @@ class Recommender(Estimator, ABC):
         ...     path = model.recommend_to_file(folder + "/lists.parquet", N=5)
         ...     lists = sl.RankedLists.read(path)
         """
-        return self.plan(users, RequestOptions.pick(locals())).write(path, progress)
+        return self.plan(users, RequestOptions(**options)).write(path, progress)
 
     def allocate(
         self,
@@ -958,24 +949,14 @@ class Recommender(Estimator, ABC):
             n_threads=n_threads,
         )
 
+    @show_options(RequestOptions)
     def explain(
         self,
         user_id: Any,
         *,
-        N: int | None = None,
-        cutoff: CutoffChoice = "auto",
-        candidates: Any = None,
-        exclude: Any = None,
-        history: Any = None,
-        filter_seen: bool | None = None,
-        min_items: int = 0,
-        max_items: int | None = None,
-        max_per_group: Mapping[str, int] | None = None,
-        at: Any = None,
-        fallback: Fallback | None = None,
-        explore: float | Exploration = 0.0,
         n_withheld: int = 5,
         n_contributions: int = 3,
+        **options: Unpack[RequestKeywords],
     ) -> pl.DataFrame:
         """Explain one user's list and the next candidates: scores, probabilities, and what contributed.
 
@@ -985,7 +966,7 @@ class Recommender(Estimator, ABC):
             A known user, or a user of `history`.
         N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`, whose list is explained. A model without cutoff and boundary shows ten items.
-        max_per_group, at, fallback, explore
+        max_per_group, at, fallback, explore, n_threads
             As in `recommend`.
         n_withheld
             How many of the candidates that follow the list to explain.
@@ -1010,10 +991,11 @@ class Recommender(Estimator, ABC):
         [True, True, True, False]
         """
         check_whole(0, n_contributions=n_contributions, n_withheld=n_withheld)
-        options = RequestOptions.pick({**locals(), "n_threads": 1})
-        if N is None and isinstance(cutoff, str) and cutoff == "auto" and not self.has_stopping_rule:
-            options = replace(options, N=10)
-        plan = self.plan([user_id], options)
+        options.setdefault("n_threads", 1)
+        request = RequestOptions(**options)
+        if request.N is None and request.cutoff == "auto" and not self.has_stopping_rule:
+            request = replace(request, N=10)
+        plan = self.plan([user_id], request)
         frame, items = plan.explain(n_withheld)
         contributions = self.contributions(plan.request, items)
         return frame.with_columns(contributions_column(contributions, n_contributions))

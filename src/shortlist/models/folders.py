@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ import polars as pl
 from shortlist.core.checks import check_whole_value
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.files import claim_folder, write_text
-from shortlist.core.params import MAX_WHOLE, check_whole, short_repr
+from shortlist.core.params import MAX_WHOLE, check_whole, short_repr, show_options
 from shortlist.core.serialization import INTEGERS, pack, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
 from shortlist.cutoff.base import Cutoff, check_cutoff
@@ -32,10 +32,8 @@ from shortlist.models.factorization.files import train_files
 from shortlist.models.factorization.model import FactorModel
 from shortlist.recommend.request import (
     BatchRecommender,
-    CutoffChoice,
-    Exploration,
-    Fallback,
     RecommendRequest,
+    RequestKeywords,
     RequestOptions,
 )
 from shortlist.split import last_basket
@@ -120,27 +118,16 @@ class ListFile:
     checksum: str = ""  # of the shard
 
 
+@show_options(RequestOptions)
 def recommend_to_folder(
     model: Recommender | str | Path,
     folder: str | Path,
     users: Any = None,
     *,
-    N: int | None = None,
-    cutoff: CutoffChoice = "auto",
-    candidates: Any = None,
-    exclude: Any = None,
-    history: Any = None,
-    filter_seen: bool | None = None,
-    min_items: int = 0,
-    max_items: int | None = None,
-    max_per_group: Mapping[str, int] | None = None,
-    at: Any = None,
-    fallback: Fallback | None = None,
-    explore: float | Exploration = 0.0,
-    n_threads: int = 0,
     users_per_file: int = 100_000,
     engine: Engine | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[RequestKeywords],
 ) -> Path:
     """Write the lists that `recommend` returns to a folder of Parquet files.
 
@@ -190,14 +177,14 @@ def recommend_to_folder(
     """
     check_whole(1, users_per_file=users_per_file)
     place, target = check_engine(engine), Path(folder)
-    if history is not None and not isinstance(history, Mapping):
-        history = Interactions.of(history)
-    options = RequestOptions.pick(locals())
+    asked = RequestOptions(**options)
+    if asked.history is not None and not isinstance(asked.history, Mapping):
+        asked = replace(asked, history=Interactions.of(asked.history))
     if not isinstance(place, ThreadEngine):
-        options = replace(options, n_threads=1)
+        asked = replace(asked, n_threads=1)
     places: list[tuple[Any, ...]]
     if isinstance(model, str | Path):
-        for name, value in (("users", users), ("history", history)):
+        for name, value in (("users", users), ("history", asked.history)):
             if value is not None:
                 raise ConfigError(
                     f"{name} must be None with the folder of a model; load the model to recommend to some "
@@ -205,9 +192,9 @@ def recommend_to_folder(
                     parameter=name,
                 )
         description, places = _plan_shards(ShardFolder.open(Path(model)), users_per_file)
-        write = partial(_write_shard, options)
+        write = partial(_write_shard, asked)
     else:
-        request = model.plan(users, options).request  # checked before any work is distributed
+        request = model.plan(users, asked).request  # checked before any work is distributed
         batch = model.batch_size(request.state)
         size = -(-users_per_file // batch) * batch  # the batches are those of one machine
         description = _describe(model, request.user_ids, size)
@@ -217,7 +204,7 @@ def recommend_to_folder(
         ListFile(target / f"part-{number:05}-of-{len(places):05}.parquet", *users_of_file)
         for number, users_of_file in enumerate(places)
     ]
-    _check_folder(target, description | {"options": _digest_options(options)})
+    _check_folder(target, description | {"options": _digest_options(asked)})
     missing = [file for file in files if not file.path.exists()]
     for done, _ in enumerate(place.map(write, missing), 1 + len(files) - len(missing)):
         if progress is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -104,12 +104,59 @@ class Exploration:
         check_whole(0, seed=self.seed)
 
 
+class RequestKeywords(TypedDict, total=False):
+    """The types of the options of a request, for functions that take them as `**options`."""
+
+    N: int | None
+    cutoff: CutoffChoice
+    candidates: Any
+    exclude: Any
+    history: Any
+    filter_seen: bool | None
+    min_items: int
+    max_items: int | None
+    max_per_group: Mapping[str, int] | None
+    at: Any
+    fallback: Fallback | None
+    explore: float | Exploration
+    n_threads: int
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RequestOptions:
-    """The options of a request, checked; `Recommender.recommend` says what each of them means.
+    """The options of a request, checked; `Recommender.recommend` says more about each of them.
 
-    This is their only list: the methods of a model, the command line and the service take these names, with
-    these defaults.
+    This is their only definition: what recommends has these keywords with these defaults, and the command
+    line these flags.
+
+    Parameters
+    ----------
+    N
+        The same length for all users.
+    cutoff
+        The saved stopping rule, the model's boundary, or a fitted cutoff.
+    candidates
+        Recommend only these items.
+    exclude
+        Never recommend these items.
+    history
+        Histories to use instead of the known ones; nothing is stored.
+    filter_seen
+        Whether to leave out items from the history; default: only if users do not repeat items.
+    min_items
+        Fill shorter lists with the next candidates.
+    max_items
+        Maximum length of a list.
+    max_per_group
+        Items of one group in a list, by field.
+    at
+        Time of the recommendation, such as 2024-05-01; default: the last event.
+    fallback
+        What to recommend instead of an empty list.
+    explore
+        Share of lists that run a few items longer, so that a cutoff can learn.
+    n_threads
+        Threads; 0: one per core. Changes no list.
     """
 
     N: int | None = None

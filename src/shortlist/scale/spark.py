@@ -1,46 +1,56 @@
 """Lists on Spark: cut candidates, recommend to users, spend a total; DataFrames in and out, through Arrow.
 
-Every user's rows reach one task, in blocks of whole users. The model or the cutoff travels as the bytes of
-its file, in one broadcast, and each Python worker loads it once. This module imports nothing that computes,
-because workers set their environment before they import the rest.
+Every user's rows reach one task, in blocks of whole users; `spark_tasks` says what is done with them.
 """
 
 import os
 import re
-import socket
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Container, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-from zipimport import zipimporter
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
-from shortlist.data.spark_frames import collect_arrow, is_spark_frame, spark_columns
+import numpy as np
+import polars as pl
+
+from shortlist.core.params import is_number, show_options
+from shortlist.core.serialization import Artifact, save_artifact
+from shortlist.cutoff.allocation import PROBABILITY_NAMES, check_limits, read_limits, read_values
+from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.cutoff.prices import select_by_digits
+from shortlist.data.columns import ColumnNames, match_columns, plain_name
+from shortlist.data.files import collect_arrow, is_spark_frame, read_interactions, spark_columns
+from shortlist.data.history import History, store_history
+from shortlist.data.ids import IdMap, id_series
+from shortlist.data.interactions import Interactions
+from shortlist.data.items import Items
+from shortlist.data.lists import LIST_ALIASES, RankedLists, find_list_column
 from shortlist.errors import ConfigError, DataError
-from shortlist.scale.environment import check_address, check_code, code_stamp, worker_environment
+from shortlist.kernels.allocation import DIGITS
+from shortlist.models.base import Recommender, load_model
+from shortlist.recommend.request import RequestKeywords, RequestOptions
+from shortlist.scale.environment import check_address
+from shortlist.scale.spark_tasks import (
+    ROW,
+    Task,
+    allocate_block,
+    cut_block,
+    offer_block,
+    recommend_block,
+    recommend_sessions,
+    session_users,
+)
 
 if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from shortlist.cutoff.base import Cutoff
-    from shortlist.data.ids import IdMap
-    from shortlist.data.lists import RankedLists
-    from shortlist.models.base import Recommender
-    from shortlist.recommend.request import CutoffChoice, Exploration, Fallback
 
 __all__ = ["SparkAllocation", "allocate", "cut", "recommend"]
 
-BLOCK_ROWS = 1 << 17  # rows of whole users that a task holds at once
-ROW = "shortlist_row"  # number of a row among those of its user
 LIST_COLUMNS = ("rank", "score", "probability", "propensity", "boundary")
-Batches = Iterator["pa.RecordBatch"]
 
 
 class SparkAllocation(NamedTuple):
@@ -94,8 +104,6 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
     >>> # lists = sl.spark.cut(spark.read.parquet("candidates"), "cut.shortlist")
     >>> # lists.write.parquet("lists")
     """
-    from shortlist.cutoff.base import Cutoff, check_cutoff
-
     _check_frame(df)
     if isinstance(cutoff, str | Path):
         cutoff = Cutoff.load(cutoff)
@@ -109,25 +117,12 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
         )
     source = _sort_by_user(df, columns)
     schema = _list_schema(source.schema["user_id"].dataType, source.schema["item_id"].dataType, columns)
-    return source.mapInArrow(Task.of(_cut_block, df.sparkSession, schema, files), schema)
+    return source.mapInArrow(Task.of(cut_block, df.sparkSession, schema, files), schema)
 
 
+@show_options(RequestOptions)
 def recommend(
-    df: "DataFrame | None",
-    model: "Recommender | str | Path",
-    *,
-    N: int | None = None,
-    cutoff: "CutoffChoice" = "auto",
-    candidates: Any = None,
-    exclude: Any = None,
-    history: Any = None,
-    filter_seen: bool | None = None,
-    min_items: int = 0,
-    max_items: int | None = None,
-    max_per_group: Mapping[str, int] | None = None,
-    at: Any = None,
-    fallback: "Fallback | None" = None,
-    explore: "float | Exploration" = 0.0,
+    df: "DataFrame | None", model: Recommender | str | Path, **options: Unpack[RequestKeywords]
 ) -> "DataFrame":
     """Recommend a list to each distinct user of a DataFrame.
 
@@ -140,6 +135,8 @@ def recommend(
     N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback, explore
         As in `recommend` of a model. `at` is one time for all users. `candidates` and `exclude` are the same
         for all, or a dictionary from user id to item ids.
+    n_threads
+        Each task computes with one thread, whatever is given.
     history
         As in `recommend` of a model, or a Spark DataFrame of interactions: then the histories stay on Spark,
         and the model may have learned from other users.
@@ -162,40 +159,38 @@ def recommend(
     >>> # users = spark.read.parquet("customers").select("user_id")
     >>> # lists = sl.spark.recommend(users, "shop.shortlist", max_items=20)
     """
-    from shortlist.recommend.request import RequestOptions
-
-    options = {name: value for name, value in locals().items() if name in vars(RequestOptions())}
+    asked = RequestOptions(**options)
     if df is not None:
         _check_frame(df)
     fitted, content = _read_model(model)
-    sessions = options.pop("history")
+    sessions, files = asked.history, {"model": content}
     on_spark = is_spark_frame(sessions)
-    files = {"model": content}
-    if not isinstance(cutoff, str) and hasattr(cutoff, "save"):
-        files["cutoff"] = _file_bytes(cutoff.save)
-        options["cutoff"] = None  # loaded from its file
+    given: dict[str, Any] = {name: value for name, value in options.items() if name != "history"}
+    if isinstance(asked.cutoff, Cutoff):
+        files["cutoff"] = _file_bytes(asked.cutoff.save)
+        del given["cutoff"]  # loaded from its file
     if sessions is not None and not on_spark and not isinstance(sessions, Mapping):
         files |= _pack_history(sessions)
         sessions = None
-    fitted.plan([] if sessions is None or on_spark else None, RequestOptions(**options | {"cutoff": cutoff}))
+    fitted.plan([] if sessions is None or on_spark else None, replace(asked, history=None))
     item = _id_type(fitted.items_)
-    extra = ("propensity",) if explore else ()
+    extra = ("propensity",) if asked.explore else ()
     if on_spark:
         _check_frame(sessions)
         columns = _history_columns(sessions)
         source = _sort_by_user(_rows_of_users(sessions, columns["user_id"], df), columns)
         schema = _list_schema(source.schema["user_id"].dataType, item, extra)
-        task = Task.of(_recommend_sessions, source.sparkSession, schema, files, options)
-        return source.mapInArrow(task, schema)
-    options["history"] = sessions
+        return source.mapInArrow(
+            Task.of(recommend_sessions, source.sparkSession, schema, files, given), schema
+        )
     if df is None:
-        users = fitted.users_ if history is None else _session_users(history)
+        users = fitted.users_ if asked.history is None else session_users(asked.history)
         source = _session().range(len(users)).withColumnRenamed("id", "number")
         schema = _list_schema(_id_type(users), item, extra)
     else:
         source = spark_columns(df, {"user_id": _need_column(df, "user_id")}).distinct()
         schema = _list_schema(source.schema["user_id"].dataType, item, extra)
-    task = Task.of(_recommend_block, source.sparkSession, schema, files, options)
+    task = Task.of(recommend_block, source.sparkSession, schema, files, given | {"history": sessions})
     return source.mapInArrow(replace(task, by_user=False), schema)
 
 
@@ -239,8 +234,6 @@ def allocate(
     >>> # offers = sl.spark.allocate(spark.read.parquet("candidates"), budget=1_000_000)
     >>> # offers.lists.write.parquet("offers")
     """
-    from shortlist.cutoff.allocation import check_limits
-
     _check_frame(df)
     columns = _find_columns(df)
     if "probability" not in columns:
@@ -252,7 +245,7 @@ def allocate(
     plan = _plan_allocation(df, columns["item_id"], max_items, max_per_group, gain, cost, items)
     source = _sort_by_user(df, columns)
     user, item = source.schema["user_id"].dataType, source.schema["item_id"].dataType
-    task = Task.of(_offer_block, df.sparkSession, _schema(user_id=user, bits="long"), {"plan": plan})
+    task = Task.of(offer_block, df.sparkSession, _schema(user_id=user, bits="long"), {"plan": plan})
     n_tasks = 4 * df.sparkSession.sparkContext.defaultParallelism  # Spark merges no small partitions here
     offers = source.coalesce(n_tasks).mapInArrow(task, task.schema).persist()
     try:
@@ -260,7 +253,7 @@ def allocate(
     finally:
         offers.unpersist()
     schema = _list_schema(user, item, columns)
-    task = replace(task, run=_allocate_block, schema=schema, options={"limit": limit})
+    task = replace(task, run=allocate_block, schema=schema, options={"limit": limit})
     return SparkAllocation(source.mapInArrow(task, schema), price, n_items)
 
 
@@ -365,8 +358,6 @@ def _file_bytes(save: Callable[[Path], Any]) -> bytes:
 
 def _read_model(model: Any) -> "tuple[Recommender, bytes]":
     """A fitted model and the bytes of its file."""
-    from shortlist.models.base import Recommender, load_model
-
     if isinstance(model, str | Path):
         if Path(model).is_dir():
             raise ConfigError(
@@ -385,10 +376,6 @@ def _pack_history(history: Any) -> dict[str, bytes]:
     """The file of a history; none without one."""
     if history is None:
         return {}
-    from shortlist.core.serialization import Artifact, save_artifact
-    from shortlist.data.files import read_interactions
-    from shortlist.data.history import History, store_history
-    from shortlist.data.interactions import Interactions
 
     data = read_interactions(history) if is_spark_frame(history) else Interactions.of(history)
     rows = store_history(History.of(data))
@@ -396,18 +383,8 @@ def _pack_history(history: Any) -> dict[str, bytes]:
     return {"history": _file_bytes(partial(save_artifact, artifact=about))}
 
 
-def _session_users(history: Any) -> "IdMap":
-    """The users of sessions."""
-    from shortlist.data.ids import IdMap
-    from shortlist.data.interactions import Interactions
-
-    return IdMap.of(list(history)) if isinstance(history, Mapping) else Interactions.of(history).users
-
-
 def _need_column(df: "DataFrame", role: str) -> str:
     """The name of the column with users or items."""
-    from shortlist.data.lists import find_list_column
-
     name = find_list_column(role, df.columns)
     if name is None:
         raise DataError(
@@ -419,10 +396,6 @@ def _need_column(df: "DataFrame", role: str) -> str:
 
 def _find_columns(df: "DataFrame") -> dict[str, str]:
     """Conventional name → column, of users, items and the numbers of candidates that are there."""
-    from shortlist.cutoff.allocation import PROBABILITY_NAMES
-    from shortlist.data.columns import plain_name
-    from shortlist.data.lists import LIST_ALIASES, find_list_column
-
     columns = {role: _need_column(df, role) for role in ("user_id", "item_id")}
     for name in LIST_COLUMNS:
         if name in LIST_ALIASES:
@@ -437,8 +410,6 @@ def _find_columns(df: "DataFrame") -> dict[str, str]:
 
 def _history_columns(df: "DataFrame") -> dict[str, str]:
     """Conventional name → column of interactions."""
-    from shortlist.data.columns import ColumnNames, match_columns
-
     return {role: name for role, name in match_columns(df.columns, ColumnNames()).items() if name}
 
 
@@ -465,8 +436,6 @@ def _sort_by_user(df: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
 
 def _id_type(ids: "IdMap") -> str:
     """The name of the Spark type of ids."""
-    import polars as pl
-
     return "string" if ids.values.dtype == pl.String else "long"
 
 
@@ -496,16 +465,6 @@ def _plan_allocation(
     df: "DataFrame", item: str, max_items: int | None, max_per_group: Any, gain: Any, cost: float, items: Any
 ) -> bytes:
     """Gains and limits, checked, as the bytes of a file; the distinct items are needed if these differ."""
-    import numpy as np
-    import polars as pl
-
-    from shortlist.core.params import is_number
-    from shortlist.core.serialization import Artifact, save_artifact
-    from shortlist.cutoff.allocation import read_limits, read_values
-    from shortlist.data.ids import IdMap, id_series
-    from shortlist.data.items import Items
-    from shortlist.data.lists import RankedLists
-
     differs = not is_number(gain) or bool(max_per_group)
     ids = pl.Series([0])
     if differs:
@@ -539,11 +498,7 @@ def _find_price(offers: "DataFrame", budget: int | None) -> tuple[float, int, di
 
     Positive numbers have the order of their bits, so Spark counts groups of 16 bits, from the highest.
     """
-    import numpy as np
     from pyspark.sql import functions as sf
-
-    from shortlist.cutoff.prices import select_by_digits
-    from shortlist.kernels.allocation import DIGITS
 
     bits = offers["bits"]
 
@@ -573,7 +528,6 @@ def _find_last_user(ties: "DataFrame", n: int) -> tuple[Any, int]:
 
     Ranges of users are counted first, then the users of one range.
     """
-    import numpy as np
     from pyspark.sql import functions as sf
 
     ranges = ties.repartitionByRange("user_id").groupBy(sf.spark_partition_id().alias("range"))
@@ -589,249 +543,3 @@ def _find_last_user(ties: "DataFrame", n: int) -> tuple[Any, int]:
     row = int(np.searchsorted(through, n))
     n_of_user = n - int(through[row]) + rows["count"][row].as_py()
     return rows["user_id"][row].as_py(), n_of_user
-
-
-# ---------------------------------------------------------------------- Python workers
-_loaded: dict[str, dict[str, Any]] = {}  # name of the last files of this process → what they hold
-Run = Callable[..., "Iterator[pl.DataFrame]"]
-
-
-@dataclass(frozen=True)
-class Task:
-    """What a Python worker does with its Arrow batches; it needs plain values and the bytes of files."""
-
-    run: Run  # a block of rows, what the files hold, and the options → tables
-    schema: Any  # of these tables
-    name: str  # digest of the files
-    files: Any  # broadcast of {name: bytes}; None without files
-    options: Mapping[str, Any]
-    stamp: Mapping[str, str]
-    environment: Mapping[str, str]
-    by_user: bool = True  # blocks are whole users of a sorted partition; False: the batches as they come
-
-    @classmethod
-    def of(
-        cls,
-        run: Run,
-        session: "SparkSession",
-        schema: Any,
-        files: Mapping[str, bytes] | None = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> "Task":
-        """A task whose files are broadcast."""
-        digest = sha256()
-        for name, content in (files or {}).items():
-            digest.update(name.encode() + content)
-        shared = session.sparkContext.broadcast(dict(files)) if files else None
-        environment = worker_environment(1) | {"POLARS_MAX_THREADS": "1"}
-        return cls(run, schema, digest.hexdigest(), shared, options or {}, code_stamp(), environment)
-
-    def __call__(self, batches: Batches) -> Batches:
-        """Run in a worker; the first block of new files has the machine's turn to compile kernels."""
-        os.environ.update(self.environment)  # before Numba and polars read it
-        check_code(dict(self.stamp), code_stamp(), socket.gethostname())
-        import polars as pl
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        schema = to_arrow_schema(self.schema)
-        is_new = self.name not in _loaded
-        blocks = user_blocks(batches) if self.by_user else map(pl.DataFrame, batches)
-        for block in blocks:
-            with _turn_to_compile() if is_new else nullcontext(), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of doubts about single blocks
-                tables = list(self.run(block, self._load(), **self.options))
-            is_new = False
-            for table in tables:
-                yield from _to_batches(table, schema)
-        _forget_zip_files()
-
-    def _load(self) -> dict[str, Any]:
-        """What the files hold, loaded once per process."""
-        if self.name not in _loaded:
-            with tempfile.TemporaryDirectory(prefix="shortlist-") as folder:
-                held = {}
-                for name, content in ({} if self.files is None else self.files.value).items():
-                    path = Path(folder) / name
-                    path.write_bytes(content)
-                    held[name] = _load_file(name, path)
-            vars(self.files or self).pop("_value", None)  # the bytes are not needed any more
-            _loaded.clear()
-            _loaded[self.name] = held
-        return _loaded[self.name]
-
-
-def _forget_zip_files() -> None:
-    """Drop Python's cached readers of zip files, from which Spark imports pyspark.
-
-    Before each task Spark makes all of them read their directory again, which takes 0.1 seconds.
-    """
-    for path, reader in list(sys.path_importer_cache.items()):
-        if isinstance(reader, zipimporter):
-            del sys.path_importer_cache[path]
-
-
-def _load_file(name: str, path: Path) -> Any:
-    """What a file of the broadcast holds."""
-    from shortlist.core.serialization import load_artifact
-    from shortlist.cutoff.base import Cutoff
-    from shortlist.data.history import restore_interactions
-    from shortlist.models.base import load_model
-
-    if name in ("model", "cutoff"):
-        return load_model(path) if name == "model" else Cutoff.load(path)
-    artifact = load_artifact(path, name)
-    if name == "plan":
-        return artifact
-    data = restore_interactions(artifact.arrays, artifact.series)
-    return replace(data, has_basket_order=artifact.notes.get("has_basket_order") is not False)
-
-
-@contextmanager
-def _turn_to_compile() -> Iterator[None]:
-    """One process of this machine at a time, so that the others find compiled kernels in the cache."""
-    from shortlist.core.files import lock_file
-
-    name = f"shortlist-{os.getuid() if hasattr(os, 'getuid') else 0}.lock"
-    descriptor = os.open(Path(tempfile.gettempdir()) / name, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        lock_file(descriptor, wait=True)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _to_batches(table: "pl.DataFrame", schema: "pa.Schema") -> Batches:
-    """The columns of the schema; those that the table lacks are null."""
-    import pyarrow as pa
-
-    arrow = table.to_arrow()
-    columns = [
-        arrow[field.name].cast(field.type)
-        if field.name in arrow.column_names
-        else pa.nulls(len(arrow), field.type)
-        for field in schema
-    ]
-    yield from pa.Table.from_arrays(columns, schema=schema).to_batches()
-
-
-def user_blocks(batches: Batches, n_rows: int = BLOCK_ROWS) -> "Iterator[pl.DataFrame]":
-    """Tables of whole users, of about n_rows rows, from batches of `_sort_by_user`."""
-    import polars as pl
-
-    waiting: list[pl.DataFrame] = []
-    n_waiting, wanted = 0, n_rows
-    for batch in batches:
-        waiting.append(pl.DataFrame(batch))
-        n_waiting += batch.num_rows
-        if n_waiting < wanted:
-            continue
-        block = pl.concat(waiting)
-        last = (block[ROW] == 1).arg_true()[-1]  # where the last user begins, who may go on
-        if last:
-            yield block[:last].drop(ROW)
-        waiting, n_waiting = [block[last:]], len(block) - last
-        wanted = max(n_rows, 2 * n_waiting)
-    if n_waiting:
-        yield pl.concat(waiting).drop(ROW)
-
-
-def _cut_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.DataFrame]":
-    """The lists of whole users."""
-    from shortlist.data.lists import RankedLists
-
-    if "score" not in block.columns:
-        block = block.sort("item_id")  # equal ranks, whose rows have no order here
-    yield held["cutoff"].apply(RankedLists.from_frame(block), history=held.get("history")).to_frame()
-
-
-def _recommend_block(block: "pl.DataFrame", held: dict[str, Any], **options: Any) -> "Iterator[pl.DataFrame]":
-    """The lists of these users, or of the users at these numbers."""
-    import numpy as np
-
-    model, sessions = held["model"], held.get("history")
-    if "number" in block.columns:
-        source = options["history"]
-        ids = model.users_ if sessions is None and source is None else _session_users(source or sessions)
-        users = ids.to_ids(block["number"].to_numpy())
-    else:
-        users = block["user_id"]
-    if sessions is not None:
-        options["history"] = sessions.where(np.isin(sessions.user, sessions.users.lookup(users)))
-    elif options["history"] is not None:
-        options["history"] = {user: options["history"][user] for user in users.to_list()}
-    yield from _lists_of(held, users, options)
-
-
-def _recommend_sessions(
-    block: "pl.DataFrame", held: dict[str, Any], **options: Any
-) -> "Iterator[pl.DataFrame]":
-    """The lists of whole users whose histories these rows are."""
-    from shortlist.data.interactions import Interactions
-
-    yield from _lists_of(held, None, options | {"history": Interactions.of(block)})
-
-
-def _lists_of(held: dict[str, Any], users: Any, options: dict[str, Any]) -> "Iterator[pl.DataFrame]":
-    """The lists of a request, in batches."""
-    from shortlist.recommend.request import RequestOptions
-
-    given = {"n_threads": 1} if "cutoff" not in held else {"n_threads": 1, "cutoff": held["cutoff"]}
-    for lists in held["model"].plan(users, RequestOptions(**options | given)).batches():
-        yield lists.to_frame()
-
-
-def _read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, Any, Any]:
-    """(candidates, problem, offers, their positions in the lists) of whole users."""
-    import numpy as np
-
-    from shortlist.cutoff.allocation import candidate_values, read_probabilities
-    from shortlist.cutoff.prices import AllocationProblem, build_offers
-    from shortlist.data.ids import IdMap
-    from shortlist.kernels.allocation import UserLimits
-
-    if "rank" in block.columns:
-        block = block.sort("item_id")  # equal ranks, whose rows have no order here
-    differs, gains, groups = plan.notes["differs"], plan.arrays["gains"], plan.arrays["groups"]
-    lists = read_probabilities(block, IdMap(plan.series["items"]) if differs else None)
-    if not differs:
-        n_items = len(lists.item_ids)
-        gains, groups = np.full(n_items, gains[0]), np.empty((n_items, 0), np.int32)
-    problem = AllocationProblem(
-        lists=candidate_values(lists, gains, plan.notes["cost"]),
-        limits=UserLimits(plan.notes["max_items"], groups, plan.arrays["group_limits"]),
-        n_threads=1,
-    )
-    return lists, problem, *build_offers(problem, problem.limits)
-
-
-def _offer_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.DataFrame]":
-    """User and value of each offer, as its bits."""
-    import numpy as np
-    import polars as pl
-
-    lists, _, offers, _ = _read_offers(block, held["plan"])
-    owner = np.repeat(np.arange(len(lists)), np.diff(offers.indptr))
-    yield pl.DataFrame({"user_id": lists.users.to_ids(owner), "bits": offers.values.view(np.int64)})
-
-
-def _allocate_block(
-    block: "pl.DataFrame", held: dict[str, Any], limit: dict[str, Any]
-) -> "Iterator[pl.DataFrame]":
-    """The lists of whole users: offers above a value, and of that value those of the first users."""
-    import numpy as np
-
-    from shortlist.cutoff.allocation import select_items
-    from shortlist.cutoff.prices import AllocationSolution
-
-    plan, (lists, problem, offers, positions) = held["plan"], _read_offers(block, held["plan"])
-    shown = offers.values > limit["value"]
-    if limit["user"] is not None:
-        users, sizes = lists.users.values, np.diff(offers.indptr)
-        tied = offers.values == limit["value"]
-        shown |= tied & np.repeat((users < limit["user"]).to_numpy(), sizes)
-        last = np.flatnonzero(tied & np.repeat((users == limit["user"]).to_numpy(), sizes))
-        shown[last[: limit["n"]]] = True
-    prices = np.zeros(problem.lists.gains.size)
-    solution = AllocationSolution(offers, positions, shown, 0.0, 0.0, limit["value"], 0.0, prices)
-    by_value = np.ptp(plan.arrays["gains"]) > 0
-    yield select_items(lists, problem, solution, by_value=by_value).to_frame()
