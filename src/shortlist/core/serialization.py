@@ -75,7 +75,7 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
     check_replaceable(target)
     arrays = dict(artifact.arrays)
     for name, series in artifact.series.items():
-        arrays |= {f"series.{name}.{part}": array for part, array in _split_series(series).items()}
+        arrays |= {f"series.{name}.{piece}": array for piece, array in _split_series(series).items()}
     arrays = {name: _check_array(name, array) for name, array in arrays.items()}
     arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))  # keeps all aligned
     with atomic_write(target) as temporary, temporary.open("wb") as file:
@@ -84,9 +84,9 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
         file.write(header)
         digest = hashlib.sha256()
         for array in arrays.values():
-            for part in parts_of(array):
-                digest.update(part)
-                file.write(part)
+            for piece in parts_of(array):
+                digest.update(piece)
+                file.write(piece)
         file.seek(8)
         file.write(_write_header(artifact, arrays, digest.hexdigest()))  # of the same length
         file.flush()

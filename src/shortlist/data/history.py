@@ -70,9 +70,9 @@ class Rows(NamedTuple):
     def place(self, users: npt.NDArray[np.integer]) -> Longs:
         """(n,) position of each user in `users`, -1: none."""
         at = np.searchsorted(self.users, users)
-        found = at < self.users.size
-        found[found] = self.users[at[found]] == users[found]
-        return np.where(found, at, -1).astype(np.int64)
+        is_present = at < self.users.size
+        is_present[is_present] = self.users[at[is_present]] == users[is_present]
+        return np.where(is_present, at, -1).astype(np.int64)
 
     def take(self, rows: Longs) -> tuple[Ints, Longs, Ints, Floats]:
         """(item, time, basket, weight) of some rows."""
@@ -298,11 +298,11 @@ class History(UsersAndItems):
     def _append(self, events: Interactions) -> tuple[Self, NewRows]:
         """The history with more rows, and those that are new."""
         events = events.compact()
-        known = self._with_numbers(not baskets_follow_time(events))
+        numbered = self._with_numbers(not baskets_follow_time(events))
         users, user_index = _extend(self.users, events.users, events.user, events.time)
         items, item_index = _extend(self.items, events.items, events.item, events.time)
-        rows, next_basket = known._place(events, user_index, item_index)
-        user, common = rows.user, known._compare(rows)
+        rows, next_basket = numbered._place(events, user_index, item_index)
+        user, common = rows.user, numbered._compare(rows)
         fresh, n_items = (common & SAME_ROW) == 0, len(items)
         counts = np.zeros(n_items, np.int64)
         counts[: self.n_items] = self.totals.item_counts
@@ -320,7 +320,7 @@ class History(UsersAndItems):
             names = pl.concat([names, _new_names(items, len(names), events)])
         stored = rows if rows.weight.size else _filter(rows, fresh)  # weights of equal rows add up
         longer = type(self)(
-            known.base, users, items, names, known.base_baskets, next_basket, known.runs, totals
+            numbered.base, users, items, names, numbered.base_baskets, next_basket, numbered.runs, totals
         )
         new = NewRows(
             user[fresh],
@@ -354,8 +354,8 @@ class History(UsersAndItems):
         if time.size and baskets_follow_time(events):
             joined = np.full(basket.size, -1, np.int32)
             for run in (self._base_rows, *self.runs):
-                known = read_only(run.starts), read_only(run.time), read_only(run.basket)
-                find_last_baskets(run.place(rows.user), read_only(time), *known, joined)
+                places = read_only(run.starts), read_only(run.time), read_only(run.basket)
+                find_last_baskets(run.place(rows.user), read_only(time), *places, joined)
             basket = np.where(joined < 0, basket, joined)
         return _sort(rows._replace(basket=basket)), self.next_basket + events.n_baskets
 
@@ -373,7 +373,7 @@ class History(UsersAndItems):
         """Add a run; merge it with the runs before it that are not larger, and all runs with the base."""
         if not run.item.size:
             return self
-        if sum(one.item.size for one in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
+        if sum(each.item.size for each in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
             longer = replace(self, runs=(*self.runs, run))
             return replace(longer._from_base(longer.merged), counted=self.counted)
         runs = list(self.runs)
@@ -521,27 +521,27 @@ def store_rows(
     series = {"users": about.users.values, "items": about.items.values}
     if about.item_names is not None:
         series["item_names"] = about.item_names
-    found = {f"history.{name}": array for name, array in arrays.items()}
+    named = {f"history.{name}": array for name, array in arrays.items()}
     notes: dict[str, Any] = {"data": fingerprint, "rows": n_rows, "has_basket_order": about.has_basket_order}
     if about.source is not None:
         notes["source"] = asdict(replace(about.source, label=""))  # equal models are equal files
     if totals is not None:
-        found[COUNTS] = totals.item_counts
+        named[COUNTS] = totals.item_counts
         notes["totals"] = {name: value for name, value in totals._asdict().items() if name != "item_counts"}
-    return StoredRows(found, series, notes)
+    return StoredRows(named, series, notes)
 
 
 def restore_totals(arrays: Mapping[str, Any], notes: Mapping[str, Any], data: Interactions) -> Totals | None:
     """The totals of a shard's whole model; None if the file holds all users."""
-    found = notes.get("totals")
-    if found is None:
+    stored = notes.get("totals")
+    if stored is None:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(stored, dict):
         raise file_error("totals", "must be an object")
     counts = check_array(arrays, COUNTS, np.int64, (data.n_items,), low=0, high=MAX_COUNT)
     n_rows, n_pairs, n_baskets = (
-        check_whole_value(found, name, 0, MAX_COUNT) for name in ("n_rows", "n_pairs", "n_baskets")
+        check_whole_value(stored, name, 0, MAX_COUNT) for name in ("n_rows", "n_pairs", "n_baskets")
     )
     return Totals(
-        n_rows, n_pairs, n_baskets, check_whole_value(found, "end_time", -MAX_TIME, MAX_TIME), counts
+        n_rows, n_pairs, n_baskets, check_whole_value(stored, "end_time", -MAX_TIME, MAX_TIME), counts
     )

@@ -81,7 +81,7 @@ class IdMap:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = ", ".join(repr(one)[:40] for one in self.values.head(3).to_list())
+        shown = ", ".join(repr(value)[:40] for value in self.values.head(3).to_list())
         return f"IdMap({len(self):,} ids: {shown}{', …' if len(self) > 3 else ''})"
 
     def __contains__(self, value: object) -> bool:
@@ -126,14 +126,14 @@ class IdMap:
             table = pl.DataFrame({"id": self.values, "at": np.arange(len(self), dtype=np.int32)})
             if wanted.dtype != self.values.dtype:
                 wanted = wanted.cast(self.values.dtype, strict=False)
-            found = wanted.to_frame("id").join(table, on="id", how="left", maintain_order="left")
-            return found["at"].fill_null(UNKNOWN).to_numpy().astype(np.int32)
+            joined = wanted.to_frame("id").join(table, on="id", how="left", maintain_order="left")
+            return joined["at"].fill_null(UNKNOWN).to_numpy().astype(np.int32)
         values = ids.to_list() if isinstance(ids, pl.Series) else ids
         positions = self.positions
         if not set(map(type, values)) <= {str if self.kind == "string" else int}:  # also NumPy scalars
-            for one in values:
-                self.check_type(one, kind)
-        index = np.array([positions.get(_plain(one), UNKNOWN) for one in values], np.int32)
+            for value in values:
+                self.check_type(value, kind)
+        index = np.array([positions.get(_plain(value), UNKNOWN) for value in values], np.int32)
         return np.where(index < len(self), index, np.int32(UNKNOWN))
 
     def find(self, ids: Any) -> tuple[pl.Series, Ints] | None:
@@ -170,8 +170,8 @@ class IdMap:
         """
         if not len(self) or id_kind(value) == self.kind:
             return
-        known = "strings" if self.kind == "string" else "integers"
-        raise UnknownIdError(f"{kind}s are {known}, got {_describe(value)}; {self._advice(value)}.")
+        types = "strings" if self.kind == "string" else "integers"
+        raise UnknownIdError(f"{kind}s are {types}, got {_describe(value)}; {self._advice(value)}.")
 
     @cached_property
     def kind(self) -> str:
@@ -230,9 +230,9 @@ class IdMap:
         0
         """
         self.check_type(value, kind)
-        found = self.positions.get(_plain(value), len(self))
-        if found < len(self):
-            return found
+        position = self.positions.get(_plain(value), len(self))
+        if position < len(self):
+            return position
         hint = f"none of the {len(self):,} known ids is similar."
         if self.kind == "string":
             near = get_close_matches(str(value), self.values.head(100_000).to_list(), n=3)

@@ -131,7 +131,7 @@ def _hide_secrets(message: str, uri: str) -> str:
     before, at, _ = address.partition("://")[2].rpartition("@")
     secrets = [before.partition(":")[2]] if at else []
     secrets += [value for name, value in parse_qsl(options) if name.lower() not in HARMLESS]
-    for secret in sorted({form for one in secrets for form in (one, unquote(one))}, key=len, reverse=True):
+    for secret in sorted({*secrets, *map(unquote, secrets)}, key=len, reverse=True):
         message = message.replace(secret, "…") if secret else message
     return redact(message)
 

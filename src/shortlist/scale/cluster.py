@@ -92,7 +92,7 @@ class RayCluster:
         threads = self.wanted_threads
         if threads is None:
             threads = max(1, min(min(cpus), sum(cpus) // wanted))
-        fitting = sum(one // threads for one in cpus)
+        fitting = sum(n_cpus // threads for n_cpus in cpus)
         if not fitting:
             raise ConfigError(
                 f"threads_per_worker must be at most {max(cpus)}, the CPUs of a node, got {threads}."
@@ -130,7 +130,7 @@ class RayCluster:
     def create(self, factory: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> None:
         """Make the object of each process."""
         pairs = zip(self.workers, arguments, strict=True)
-        self.get([worker.create.remote(factory, *own) for worker, own in pairs])
+        self.get([worker.create.remote(factory, *argument) for worker, argument in pairs])
 
     def get(self, references: list[Any]) -> list[Any]:
         """The values of references."""
@@ -212,14 +212,14 @@ def _share(function: Callable[..., Any]) -> tuple[str, list[Any]]:
         return secrets.token_hex(8), [ray.put(pack_function(function))]
     session = ray.get_runtime_context().get_job_id()
     with sharing:
-        known = fixed_functions.get(function)
-        if known is None or known[0] != session:
-            known = fixed_functions[function] = (
+        shared = fixed_functions.get(function)
+        if shared is None or shared[0] != session:
+            shared = fixed_functions[function] = (
                 session,
                 secrets.token_hex(8),
                 [ray.put(pack_function(function))],
             )
-    return known[1], known[2]
+    return shared[1], shared[2]
 
 
 def map_tasks(function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:

@@ -70,8 +70,8 @@ def arrays_of(source: UserParts, n_users: int, one_user: Parameters) -> dict[str
     start = one_user._asdict()
 
     def fetch(name: str) -> Iterator[Floats]:
-        for _, part in source.parts:
-            yield ray.get(part)[name]
+        for _, arrays in source.parts:
+            yield ray.get(arrays)[name]
 
     users = {
         name: ArrayParts(np.dtype(np.float32), (n_users, *start[name].shape[1:]), partial(fetch, name))
@@ -82,10 +82,14 @@ def arrays_of(source: UserParts, n_users: int, one_user: Parameters) -> dict[str
     return users | source.items
 
 
+def join_arrays(shares: list[dict[str, Any]]) -> dict[str, Any]:
+    """The arrays of all workers, one after the other, by name."""
+    return {name: np.concatenate([share[name] for share in shares]) for name in shares[0]}
+
+
 def gather_users(source: UserParts) -> Parameters:
     """The parameters in the memory of this process."""
-    parts = [ray.get(part) for _, part in source.parts]
-    users = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER if name in parts[0]}
+    users = join_arrays([ray.get(reference) for _, reference in source.parts])
     none = {name: np.empty(0, np.float32) for name in BY_USER if name not in users}
     items = {name: np.array(array) for name, array in source.items.items()}
     return freeze(Parameters(**users, **none, **items))
@@ -183,7 +187,7 @@ class RayTrainer(Trainer):
     def _call_now(self, method: Callable[..., Any]) -> list[Any]:
         """References to the results of all workers, also while they train."""
         now = [worker.call.options(concurrency_group="control") for worker in self.cluster.workers]
-        return [one.remote(method) for one in now]
+        return [control.remote(method) for control in now]
 
     def _attempt(self, operation: Callable[[], Result], epoch: int | None = None) -> Result:
         """Do something with the workers after this many epochs; start again whenever one is lost."""
@@ -283,21 +287,21 @@ class RayTrainer(Trainer):
         """Log which workers are behind in an epoch that takes long."""
         calls = self._call_now(TrainingWorker.current_turn)
         answered, silent = ray.wait(calls, num_returns=len(calls), timeout=5.0)
-        turns = {calls.index(one): self.cluster.get([one])[0] for one in answered}
-        behind = [calls.index(one) for one in silent] or [min(turns, key=lambda rank: turns[rank])]
+        turns = {calls.index(call): self.cluster.get([call])[0] for call in answered}
+        behind = [calls.index(call) for call in silent] or [min(turns, key=lambda rank: turns[rank])]
         names = ", ".join(self.cluster.name(rank) for rank in behind)
         logger.warning("epoch %d waits for %s", self.epoch + 1, names)
 
     def _take(self, reports: list[WorkerReport]) -> None:
         """Join what the workers report."""
-        joined = {name: np.concatenate([one.items[name] for one in reports]) for name in BY_ITEM}
+        joined = join_arrays([report.items for report in reports])
         self.items = {
             name: np.take(array, self.label, axis=0) if array.size else array
             for name, array in joined.items()
         }
         self.labeled, self.report = joined, reports
-        self.bytes_received = sum(one.bytes_received for one in reports)
-        self.slow_worker = self._find_slow([one.seconds for one in reports])
+        self.bytes_received = sum(report.bytes_received for report in reports)
+        self.slow_worker = self._find_slow([report.seconds for report in reports])
 
     def _reports(self) -> list[WorkerReport]:
         """What the workers reported last; before the first epoch, what they report now."""
@@ -320,7 +324,7 @@ class RayTrainer(Trainer):
 
     def norms(self) -> dict[str, float]:
         cuts, reports = self.partition.item_starts(self.n_items), self._reports()
-        squares = {name: [value for one in reports for value in one.squares[name]] for name in BY_USER}
+        squares = {name: [value for report in reports for value in report.squares[name]] for name in BY_USER}
         squares |= {name: block_squares(self.labeled[name], cuts) for name in BY_ITEM}
         return {name: norm(values) for name, values in squares.items()}
 
@@ -338,12 +342,11 @@ class RayTrainer(Trainer):
         ranks = np.unique(owners).tolist()
         numbers = [np.flatnonzero(owners == rank) for rank in ranks]
         calls = [
-            self._call(rank, TrainingWorker.user_rows, users[own] - self.first_users[rank])
-            for rank, own in zip(ranks, numbers, strict=True)
+            self._call(rank, TrainingWorker.user_rows, users[rows] - self.first_users[rank])
+            for rank, rows in zip(ranks, numbers, strict=True)
         ]
         order = np.argsort(np.concatenate(numbers))
-        parts = self.cluster.get(calls)
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in BY_USER}
+        joined = join_arrays(self.cluster.get(calls))
         ordered = {name: take_users(array, order) for name, array in joined.items()}
         return Parameters(**ordered, **self.items)
 
@@ -362,10 +365,10 @@ class RayTrainer(Trainer):
     def _set_users(self, source: UserParts) -> None:
         """Send each part to the workers that have some of its users."""
         ends = [first for first, _ in source.parts[1:]] + [int(self.user_cuts[-1])]
-        for (first, part), end in zip(source.parts, ends, strict=True):
+        for (first, arrays), end in zip(source.parts, ends, strict=True):
             low, high = np.searchsorted(self.first_users, [first, end - 1], side="right") - 1
             ranks = range(low, min(high + 1, len(self.cluster.workers)))
-            self.cluster.get([self._call(rank, TrainingWorker.set_users, first, part) for rank in ranks])
+            self.cluster.get([self._call(rank, TrainingWorker.set_users, first, arrays) for rank in ranks])
 
     def keep_best(self) -> None:
         self.kept = self._attempt(lambda: self._copy_users("best"))
@@ -387,8 +390,7 @@ class RayTrainer(Trainer):
 
     def user_sums(self) -> dict[str, Doubles]:
         """The sum of each parameter over the trained users of each block."""
-        parts = self._attempt(self._sum_users)
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return join_arrays(self._attempt(self._sum_users))
 
     def _sum_users(self) -> list[dict[str, Doubles]]:
         self._return_to_best()
