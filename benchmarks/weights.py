@@ -26,7 +26,6 @@ import numpy as np
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
-from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve, paired_test
 from shortlist.models.base import Recommender, decayed_counts
@@ -99,7 +98,8 @@ def rank(name: str, variant: tuple, train: Interactions, truth: Interactions, ra
 def run(dataset: str, name: str) -> dict[str, object]:
     """Every transform on validation data; the best one and counting rows on the test set."""
     began, ratings = time.process_time(), dataset == "ml-100k"
-    data = minimum(sl.load_dataset(dataset, raw=True), users_per_item=MIN_USERS[dataset], items_per_user=10)
+    data = sl.load_dataset(dataset, raw=True)
+    data = data.keep_frequent(users_per_item=MIN_USERS[dataset], items_per_user=10)
     split = sl.split.last_items(data, 10) if ratings else sl.split.last_basket(data)
     valid, test = sample_users(split.valid), sample_users(split.test)
     if ratings:

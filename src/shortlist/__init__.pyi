@@ -11,7 +11,6 @@ from shortlist.core.engine import ThreadEngine as ThreadEngine
 from shortlist.cutoff.allocation import Allocation as Allocation
 from shortlist.cutoff.allocation import allocate as allocate
 from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
-from shortlist.data import filters as filters
 from shortlist.data.check import check_data as check_data
 from shortlist.data.datasets import load_dataset as load_dataset
 from shortlist.data.files import read_interactions as read_interactions

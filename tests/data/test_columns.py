@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from shortlist.data.columns import ALIASES, ColumnNames, ReadOptions, Table, find_column
+from shortlist.data.columns import ALIASES, ReadOptions, Table, find_column
 from shortlist.errors import DataError
 
 
@@ -18,7 +18,7 @@ class Found:
     """All columns of a table."""
 
     def __init__(self, frame, **given):
-        table = Table(frame, ReadOptions(ColumnNames(**given)))
+        table = Table(frame, ReadOptions(**given, future=None))
         self.user_id, self.item_id = table.required_ids("user_id"), table.required_ids("item_id")
         self.time, self.weight = table.times(), table.weights()
         self.basket_id, self.item_name = table.ids("basket_id"), table.labels()

@@ -130,7 +130,7 @@ def test_interactions_are_read_as_by_the_readers(tmp_path):
     ("source", "message"),
     [
         (7, "candidates must be a table with user, item and score"),
-        ({"q1": 3}, "a run must hold items with scores for every query, got 3"),
+        ({"q1": 3}, "every query must have items, got 3"),
         ({"q1": {"a": 1.0}, 2: {"a": 1.0}}, "ids must be all strings or all integers"),
         (pl.DataFrame({"a": [1], "b": [2]}), "must have a column 'user_id'"),
     ],
@@ -150,5 +150,5 @@ def test_wrong_files_are_refused(tmp_path):
     bad.write_text("{")
     with pytest.raises(DataError, match="not readable JSON"):
         read_outcomes(bad)
-    with pytest.raises(DataError, match="judgments must hold items for every query, got 3"):
+    with pytest.raises(DataError, match="every query must have items, got 3"):
         read_outcomes({"q1": 3})

@@ -148,9 +148,7 @@ class TestText:
 
     def test_separator_and_header_may_be_given(self, write):
         path = write("u.data", "1|5|880000000\n2|6|880000001\n")
-        data = read_interactions(
-            path, format="csv", separator="|", header=["user_id", "item_id", "timestamp"]
-        )
+        data = read_interactions(path, format="csv", separator="|", header="user_id,item_id,timestamp")
         assert data.n_rows == 2
 
     def test_custom_time_format(self, write):
@@ -369,7 +367,7 @@ class TestMissingIds:
     def test_wrong_options(self, write):
         with pytest.raises(DataError, match="leaves none"):
             read_interactions(write("e.csv", "user_id,item_id\n,5\n,6\n"), missing="drop")
-        with pytest.raises(ConfigError, match="missing must be 'error' or 'drop'"):
+        with pytest.raises(ConfigError, match="missing must be one of 'error' or 'drop'"):
             read_interactions(write("e.csv", "user_id,item_id\na,5\n"), missing="keep")
 
 

@@ -14,7 +14,7 @@ from shortlist.core.engine import ThreadEngine
 from shortlist.core.files import claim_folder
 from shortlist.core.shards import shard_paths
 from shortlist.data import ranges as user_ranges
-from shortlist.data.columns import ColumnNames, ReadOptions
+from shortlist.data.columns import ReadOptions
 from shortlist.data.files import open_each
 from shortlist.data.history import History
 from shortlist.data.ranges import MemoryRows, divide_files
@@ -26,7 +26,6 @@ from shortlist.models.folders import ROWS
 from tests import exports
 from tests.models.cases import bits, crowd, model
 
-ANY = ColumnNames(None, None, None, None, None, None)
 COLUMNS = ["indptr", "item", "baskets", "user_baskets", "time", "weight"]
 
 
@@ -41,7 +40,7 @@ def write_files(folder, frame, n_files=5, seed=0):
 
 def divide(paths, folder, kind=None, **options):
     """The rows of files in ranges, read with some options."""
-    open_table = open_each(paths, ReadOptions(ANY, **options), kind)
+    open_table = open_each(paths, ReadOptions(**options, format=kind))
     return divide_files(paths, open_table, folder, ThreadEngine(), "files")
 
 
@@ -239,7 +238,10 @@ def test_commands_read_the_folder_of_a_model(tmp_path, capsys):
         (["--out", "model", "--model", "EASE"], "model must be BPRMF"),
         (["--out", "model", "--model", "BPRMF", "--cutoff", "ExpectedF1"], "--cutoff cannot be combined"),
         (["--out", "model", "--model", "BPRMF", "--coverage", "0.5"], "--coverage cannot be combined"),
-        (["--out", "model", "--model", "BPRMF", "--separator", ";"], "--separator cannot be combined"),
+        (
+            ["--out", "model", "--model", "BPRMF", "--separator", ";"],
+            "separator must be None if files",
+        ),
         (["--out", "model", "--model", "BPRMF", "--format", "csv"], "format must be 'parquet' or an export"),
         (["--out", "model.shortlist", "--checkpoint", "run"], "--checkpoint needs --ray and a folder"),
         (["--out", "files", "--model", "BPRMF"], "must be a new or empty folder"),

@@ -26,7 +26,6 @@ from cyclopts import (
 from cyclopts.config import Env
 
 from shortlist.cli.screen import prepare_memory, print_error, print_note
-from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX, report_typos
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -109,21 +108,23 @@ def build(command: str | None = None) -> App:
 
 def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Let SHORTLIST_USER_ID=customer set --user_id unless the flag is given; output paths are never set."""
+    from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX, report_typos  # with the readers
+
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
         argument
         for argument in arguments
-        if argument.name == "--model" or _is_setting(argument.parameter.group)
+        if argument.name == "--model" or _is_in(argument.parameter.group, (COLUMNS, PARAMETERS))
     )
     Env(PREFIX, command=False)(app, commands, settable)
     if any(argument.name == "--set" for argument in arguments):
         report_typos()
 
 
-def _is_setting(groups: object) -> bool:
-    """Whether a flag in these panels is a hyperparameter or the name of a column."""
-    panels = groups if isinstance(groups, tuple) else (groups,)
-    names = (COLUMNS.name, PARAMETERS.name)
-    return any(panel.name in names for panel in panels if isinstance(panel, Group))
+def _is_in(groups: object, panels: tuple[Group, ...]) -> bool:
+    """Whether a flag of these groups is in one of the panels."""
+    names = [panel.name for panel in panels]
+    given = groups if isinstance(groups, tuple) else (groups,)
+    return any(group.name in names for group in given if isinstance(group, Group))
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

@@ -7,15 +7,14 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, guard_reading, print_note, show_json, show_text
-from shortlist.cli.source import Spark, check_spark_flags
+from shortlist.cli.source import Spark, check_spark_flags, read_lists
 from shortlist.core.files import check_writable
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError
 from shortlist.text import printable
 
 if TYPE_CHECKING:
     from shortlist.auto.cut import CutResult
     from shortlist.data.interactions import Interactions
-    from shortlist.data.lists import RankedLists
 
 Candidates = Annotated[
     Path,
@@ -132,35 +131,16 @@ def choose(
     n_candidates: int | None,
 ) -> "CutResult":
     """Read the files, print what they hold, and choose the cutoff."""
-    lists = read_file(candidates)
+    lists = read_lists(candidates, "candidates")
     return sl.cut(
         lists,
         read_truth(truth, "truth"),
-        new=lists if new is None else read_file(new),
+        new=lists if new is None else read_lists(new, "candidates"),
         history=read_truth(history, "history"),
         new_history=read_truth(new_history, "new_history"),
         metric=metric,
         n_candidates=n_candidates,
     )
-
-
-def read_file(path: Path) -> "RankedLists":
-    """Read candidates and print their columns."""
-    from shortlist.data.lists import describe_columns, read_candidate_table
-
-    try:
-        with guard_reading(path):
-            frame = read_candidate_table(path)
-            lists = sl.RankedLists.from_frame(frame)
-    except DataError as error:
-        if error.parameter is None:
-            raise
-        rule = str(error).partition(" Pass ")[0]
-        raise DataError(f"{path}: {rule} Rename the column in the file of candidates.") from None
-    print_note(
-        f"{path}: {len(lists):,} lists, {lists.items.size:,} candidates; {describe_columns(frame.columns)}"
-    )
-    return lists
 
 
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
@@ -182,7 +162,7 @@ def apply_saved(candidates: Path, cutoff: Path, history: Path | None, out: Path 
     from shortlist.cutoff.base import Cutoff
 
     saved = Cutoff.load(cutoff)
-    lists = saved.apply(read_file(candidates), history=read_truth(history, "history"))
+    lists = saved.apply(read_lists(candidates, "candidates"), history=read_truth(history, "history"))
     assert out is not None
     lists.write(out)
     n_lists, n_items, empty = len(lists), int(lists.items.size), int((lists.lengths == 0).sum())
@@ -199,9 +179,9 @@ def cut_on_spark(
     if cutoff is None:
         raise ConfigError("--spark needs --cutoff, got none; choose a cutoff with --truth and --save first.")
     assert out is not None
-    saved, known = Cutoff.load(cutoff), read_truth(history, "history")
+    saved, interactions = Cutoff.load(cutoff), read_truth(history, "history")
     df = sl.spark.read_folder(sl.spark.open_session(master), candidates)
-    about = sl.spark.save_lists(sl.spark.cut(df, saved, history=known), out)
+    about = sl.spark.save_lists(sl.spark.cut(df, saved, history=interactions), out)
     empty = about["empty_lists"] = sum(about["empty_lists"].values())
     print_note(describe_lists(about["lists"], about["items"], empty, out))
     return about | {"cutoff": repr(saved)}

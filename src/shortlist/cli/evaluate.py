@@ -1,7 +1,5 @@
 """`shortlist evaluate`: lists from any source against what users did next."""
 
-import csv
-from json import loads
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -116,22 +114,16 @@ def read_columns(path: Path) -> set[str]:
     """The column names of a file; empty if it is not a table that lists are written as."""
     import polars as pl
 
-    readers: dict[str, Any] = {".parquet": pl.read_parquet_schema, ".csv": _read_header}
-    if not path.is_file() or path.suffix not in (*readers, ".jsonl"):
+    from shortlist.data.sources import open_sources
+
+    scans: dict[str, Any] = {"parquet": pl.scan_parquet, "csv": pl.scan_csv, "jsonl": pl.scan_ndjson}
+    kind = path.suffix.removeprefix(".")
+    if not path.is_file() or kind not in scans:
         return set()
     try:
-        if path.suffix == ".jsonl":
-            with path.open(encoding="utf-8") as file:
-                row = loads(file.readline())
-            return set(row) if isinstance(row, dict) else set()
-        return set(readers[path.suffix](path))
-    except (OSError, ValueError, pl.exceptions.PolarsError):
+        return set(scans[kind](open_sources([path], kind)).collect_schema().names())
+    except (OSError, DataError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         return set()  # the reader explains what is wrong with the file
-
-
-def _read_header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8") as file:
-        return next(csv.reader([file.readline()]), [])
 
 
 def compare_command(

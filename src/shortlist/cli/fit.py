@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,10 +58,6 @@ if TYPE_CHECKING:
     from shortlist.split import Split
 
 
-# Flags that say nothing about Parquet files on a cluster.
-OF_FILES = ("separator", "header", "encoding", "query", "table")
-
-
 def fit_folder(
     source: str,
     out: Path,
@@ -75,10 +71,6 @@ def fit_folder(
 ) -> None:
     """Train one model; `others` are flags that need validation lists, None where they are not given."""
     start = time.perf_counter()
-    columns = asdict(reading)
-    others = others | {name: columns.pop(name) for name in OF_FILES}
-    if columns["negative_weights"] == "subtract":  # a return may be in another file than the purchase
-        columns["negative_weights"] = "drop"
     unused = next((name for name, value in others.items() if value is not None), None)
     if unused is not None:
         raise ConfigError(
@@ -98,7 +90,7 @@ def fit_folder(
                     checkpoint=checkpoint,
                     progress=display.epochs(f"training {type(chosen).__name__}"),
                     reading=display.update,
-                    **columns,
+                    **vars(reading),
                 )
         except DataError as error:
             if error.parameter != "folder":
@@ -282,15 +274,15 @@ class _Settings:
 
     def check(self, report: Path | None) -> None:
         """Raise ConfigError for flags that contradict each other."""
-        if report is not None and self.quick:
-            raise ConfigError("--report needs validation, which --quick skips; drop one of them.")
-        if self.validation == "by-time" and self.quick:
-            raise ConfigError("--validation needs validation, which --quick skips; drop one of them.")
-        for flag, value in (("users", self.users), ("horizon", self.horizon)):
-            if value is not None and self.quick:
-                raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
-        if self.quick and self.chosen is not None:
-            flag = next(iter(self.stopping.given()), "cutoff")
+        validated = {
+            "report": report,
+            "validation": self.validation == "by-time",
+            "users": self.users,
+            "horizon": self.horizon,
+            next(iter(self.stopping.given()), "cutoff"): self.chosen,
+        }
+        flag = next((name for name, value in validated.items() if value), None)
+        if self.quick and flag is not None:
             raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
         if self.trials is not None and (self.quick or self.has_params):
             raise ConfigError(

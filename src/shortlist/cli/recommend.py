@@ -53,7 +53,7 @@ PlainOptions = make_dataclass(
     [
         (
             option.name,
-            Annotated[option.type, Parameter(help=HELP[option.name], negative=f"--no_{option.name}")],
+            Annotated[option.type, Parameter(help=HELP.get(option.name, ""), negative=f"--no_{option.name}")],
             option.default,
         )
         for option in fields(RequestOptions)

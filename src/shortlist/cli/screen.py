@@ -129,11 +129,11 @@ def _end_if_stalled(stopped: threading.Event) -> None:
 
 def _has_busy_thread() -> bool:
     """Whether another thread of this process waits for a processor (R) or a disk (D)."""
-    own = str(threading.get_native_id())
+    this = str(threading.get_native_id())
     states = []
     for path in Path("/proc/self/task").glob("*/stat"):
         with suppress(OSError):  # the thread has ended
-            states += path.read_text().rpartition(")")[2].split()[: path.parent.name != own]
+            states += path.read_text().rpartition(")")[2].split()[: path.parent.name != this]
     return bool({"R", "D"} & set(states))
 
 
@@ -175,27 +175,14 @@ def _plain_marks(text: str) -> str:
 
 def show_json(value: Any) -> None:
     """Print one JSON document on stdout; NaN and infinity become null."""
-    text = json.dumps(_without_nan(value), indent=2, ensure_ascii=not _is_utf8(), default=str)
-    show_json_text(text)
+    from shortlist.core.tables import without_nan
+
+    show_json_text(json.dumps(without_nan(value), indent=2, ensure_ascii=not _is_utf8(), default=str))
 
 
 def show_json_text(text: str) -> None:
     """Print JSON on stdout, without raw control characters; the values stay the same."""
     sys.stdout.write(f"{json_safe(text)}\n")
-
-
-def _without_nan(value: Any) -> Any:
-    from numpy import generic
-
-    if isinstance(value, dict):
-        return {str(key): _without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(entry) for entry in value]
-    if isinstance(value, generic):  # a NumPy scalar
-        value = value.item()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:

@@ -12,6 +12,7 @@ from cyclopts import Group, Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import guard_reading, print_note
+from shortlist.data.columns import ReadOptions
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
 
@@ -44,88 +45,8 @@ PREFIX = "SHORTLIST_"  # of environment variables
 SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
 
-@Parameter(name="*", group=COLUMNS)
-@dataclass(frozen=True)
-class Reading:
-    """How to read a source; a column that is None is found by its usual names.
-
-    Parameters
-    ----------
-    user_id
-        Column with the user.
-    item_id
-        Column with the item.
-    timestamp
-        Column with the time.
-    weight
-        Column with a weight, for --set weighting=log.
-    basket_id
-        Column with the basket; default: equal times.
-    item_name
-        Column with the name of the item.
-    time_format
-        Format of the times, such as %d.%m.%Y.
-    where
-        Condition in SQL for the rows to read, such as "event = 'purchase'".
-    negative_weights
-        Negative quantities: subtract returns from purchases, drop or keep the rows.
-    min_rating
-        Lowest weight that counts as liked; lower ones are negative.
-    missing
-        Rows without a user or an item, such as guests' orders.
-    future
-        Rows with a time after tomorrow.
-    format
-        Kind of the export, if its columns do not show it; csv or jsonl: a plain table.
-    separator
-        Separator of the fields in a text file.
-    header
-        Columns of a text file without a header line, as user_id,item_id.
-    encoding
-        Encoding of a text file, such as cp1252.
-    query
-        SQL query, if the source is a database.
-    table
-        Table to read, if the source is a database.
-    """
-
-    user_id: str | None = None
-    item_id: str | None = None
-    timestamp: str | None = None
-    weight: str | None = None
-    basket_id: str | None = None
-    item_name: str | None = None
-    time_format: str | None = None
-    where: str | None = None
-    negative_weights: Literal["subtract", "drop", "keep"] = "subtract"
-    min_rating: float | None = None
-    missing: Literal["error", "drop"] = "error"
-    future: Literal["error", "drop", "keep"] = "error"
-    format: (
-        Literal[
-            "csv",
-            "tsv",
-            "inter",
-            "parquet",
-            "jsonl",
-            "shopify",
-            "woocommerce",
-            "magento",
-            "prestashop",
-            "ga4",
-            "matomo",
-            "amazon-seller",
-        ]
-        | None
-    ) = None
-    separator: str | None = None
-    header: str | None = None
-    encoding: str | None = None
-    query: str | None = None
-    table: str | None = None
-
-
-BY_NAME = Reading()
+Reading = Annotated[ReadOptions, Parameter(name="*", group=COLUMNS)]
+BY_NAME = ReadOptions()
 ValidationName = Literal["last-basket", "by-time"]
 VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
     "last-basket": "last_basket",
@@ -269,7 +190,7 @@ def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def read_source(
-    source: str, reading: Reading = BY_NAME, *, training: bool = True, quiet: bool = False
+    source: str, reading: ReadOptions = BY_NAME, *, training: bool = True, quiet: bool = False
 ) -> "Interactions":
     """Read interactions and print what was found, unless `quiet`; a plain word is the name of a dataset."""
     with warnings.catch_warnings():
@@ -307,7 +228,7 @@ def read_source(
     return data
 
 
-def read_event_source(source: str, reading: Reading) -> "Events":
+def read_event_source(source: str, reading: ReadOptions) -> "Events":
     """Read events, with returns apart, and print what was found; a plain word is the name of a dataset."""
     from shortlist.data.files import read_events
     from shortlist.data.interactions import Events
@@ -316,7 +237,7 @@ def read_event_source(source: str, reading: Reading) -> "Events":
         return Events(read_source(source, reading, training=False))
     with warnings.catch_warnings(), guard_reading(source):
         warnings.simplefilter("ignore", DataWarning)  # printed below
-        events, about = read_events(source, **asdict(reading))
+        events, about = read_events(source, reading)
     n_returns = events.returns.height
     returns = f" and {n_returns:,} returns" if n_returns else ""
     print_note(f"{redact_uri(source)}: {events.purchases.n_rows:,} rows{returns}")
@@ -369,20 +290,21 @@ def add_content(model: "Recommender", path: Path, groups: "Mapping[str, Any] | N
     print_note(f"{label}: {table.height:,} items, {len(model.items_) - before:,} of them new")
 
 
-def read_lists(path: Path) -> "RankedLists":
-    """Read a file of lists and print its columns; the flags for columns are about interactions only."""
-    from shortlist.data.lists import describe_columns, read_table
+def read_lists(path: Path, what: str = "items") -> "RankedLists":
+    """Read a file of lists or candidates and print its columns; flags for columns are not about it."""
+    from shortlist.data.lists import describe_columns, read_candidate_table
 
     try:
         with guard_reading(path):
-            frame = read_table(path, None)
-        lists = sl.RankedLists.from_frame(frame)
+            frame = read_candidate_table(path)
+            lists = sl.RankedLists.from_frame(frame)
     except DataError as error:
         if error.parameter is None:
             raise
         rule = str(error).partition(" Pass ")[0]
         raise DataError(f"{path}: {rule} Rename the column in the file of lists.") from None
-    print_note(f"{path}: {len(lists):,} lists, {lists.items.size:,} items; {describe_columns(frame.columns)}")
+    columns = describe_columns(frame.columns)
+    print_note(f"{path}: {len(lists):,} lists, {lists.items.size:,} {what}; {columns}")
     return lists
 
 

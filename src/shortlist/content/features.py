@@ -295,41 +295,28 @@ class FeatureSpace:
         if isinstance(items, Items):
             return items
         frame = to_frame(items)
-        columns: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        columns: dict[str, Any] = {}
         for field in self.fields:
             kind = frame.schema.get(field.name)
             if kind is not None and (field.kind != "text" or kind in (pl.String, pl.Categorical, pl.Enum)):
-                columns[field.kind].append(field.name)
-        return Items.from_frame(
-            frame,
-            categories=columns["categories"] or None,
-            tags=columns["tags"] or None,
-            text=columns["text"] or None,
-            numbers=columns["numbers"] or None,
-            dates=columns["dates"] or None,
-            vector=columns["vector"][0] if columns["vector"] else None,
-        )
+                columns.setdefault(field.kind, []).append(field.name)
+        return Items.from_frame(frame, vector=(columns.pop("vector", None) or [None])[0], **columns)
 
     def transform(self, items: Items) -> csr_array:
         """(n_items, n_features) the features of other items; missing columns are empty."""
-        parts = []
+        parts: list[Any] = []
         for field in self.fields:
             kind = items.kinds.get(field.name)
-            if kind is None and field.name in items.source.unused:
+            if kind == field.kind:
+                parts.append(field.transform(items.table[field.name]))
+            elif kind is None and field.name not in items.source.unused:
+                parts.append(csr_array((len(items), field.n_features), dtype=np.float32))
+            else:
+                got = "but was not read" if kind is None else f"got {kind}"
                 raise DataError(
-                    f"column {field.name!r:.60} must hold {field.kind} as in fit, but was not read; name its "
-                    f"kind, as in Items.from_frame({field.kind}=['{field.name:.40}'])."
+                    f"column {field.name!r:.60} must hold {field.kind} as in fit, {got}; name its kind, as "
+                    f"in Items.from_frame({field.kind}=['{field.name:.40}'])."
                 )
-            if kind is None:
-                empty = (np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(len(items) + 1, np.int64))
-                parts.append(csr_array(empty, shape=(len(items), field.n_features)))
-                continue
-            if kind != field.kind:
-                raise DataError(
-                    f"column {field.name!r:.60} must hold {field.kind} as in fit, got {kind}; name its kind, "
-                    f"as in Items.from_frame({field.kind}=['{field.name:.40}'])."
-                )
-            parts.append(field.transform(items.table[field.name]))
         return _join(parts)
 
     def values(self, items: Items) -> Doubles:

@@ -1,7 +1,9 @@
 """Tables as aligned text, Markdown, LaTeX, HTML and for a terminal: the one renderer of all reports."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from shortlist.text import escape_html as escape
@@ -91,9 +93,11 @@ def rich_table(table: pl.DataFrame, title: str = "") -> "Table":
 
 
 def without_nan(value: Any) -> Any:
-    """The same nested value for JSON, which has no NaN: an unknown number is null."""
+    """The same nested value for JSON, which has no NaN and infinity: such a number is null."""
     if isinstance(value, dict):
-        return {key: without_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
+        return {str(key): without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
         return [without_nan(entry) for entry in value]
-    return None if isinstance(value, float) and value != value else value
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,1 +1,1 @@
-"""Ids, interactions, ranked lists, readers, filters and datasets."""
+"""Ids, interactions, ranked lists, readers and datasets."""

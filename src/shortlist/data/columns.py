@@ -2,13 +2,15 @@
 
 import re
 import time
+import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, get_args
 
 import numpy as np
 import polars as pl
@@ -31,12 +33,11 @@ NO_RETURNS = pl.DataFrame(
 NegativeWeights = Literal["subtract", "drop", "keep"]
 Missing = Literal["error", "drop"]
 Future = Literal["error", "drop", "keep"]
+Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
+AnyFormat = Literal[
+    Format, "shopify", "woocommerce", "magento", "prestashop", "ga4", "matomo", "amazon-seller"
+]
 ALL_ROWS = "true"  # the condition that every row fulfills
-CHOICES = {
-    "negative_weights": ("subtract", "drop", "keep"),
-    "missing": ("error", "drop"),
-    "future": ("error", "drop", "keep"),
-}
 
 
 class NoRowsError(DataError):
@@ -54,25 +55,118 @@ class ColumnNames(NamedTuple):
     item_name: str | None = None
 
 
-class ReadOptions(NamedTuple):
-    """How to read the columns of interactions, as `read_interactions` describes; the readers share them."""
+class ReadKeywords(TypedDict, total=False):
+    """The types of the options of a reader, for functions that take them as `**options`."""
 
-    names: ColumnNames = ColumnNames()
+    user_id: str | None
+    item_id: str | None
+    timestamp: str | None
+    weight: str | None
+    basket_id: str | None
+    item_name: str | None
+    time_format: str | None
+    where: str | None
+    negative_weights: NegativeWeights
+    min_rating: float | None
+    missing: Missing
+    future: Future
+    format: AnyFormat | None
+    separator: str | None
+    header: str | None
+    encoding: str | None
+    query: str | None
+    table: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """How to read interactions; `read_interactions` says more about each option.
+
+    This is their only definition: what reads files has these keywords with these defaults, and the command
+    line these flags.
+
+    Parameters
+    ----------
+    user_id
+        Column with the user.
+    item_id
+        Column with the item.
+    timestamp
+        Column with the time.
+    weight
+        Column with a weight, for --set weighting=log.
+    basket_id
+        Column with the basket; default: equal times.
+    item_name
+        Column with the name of the item.
+    time_format
+        Format of the times, such as %d.%m.%Y.
+    where
+        Condition in SQL for the rows to read, such as "event = 'purchase'".
+    negative_weights
+        Negative quantities: subtract returns from purchases, drop or keep the rows.
+    min_rating
+        Lowest weight that counts as liked; lower ones are negative.
+    missing
+        Rows without a user or an item, such as guests' orders.
+    future
+        Rows with a time after tomorrow.
+    format
+        Kind of the export, if its columns do not show it; csv or jsonl: a plain table.
+    separator
+        Separator of the fields in a text file.
+    header
+        Columns of a text file without a header line, as user_id,item_id.
+    encoding
+        Encoding of a text file, such as cp1252.
+    query
+        SQL query, if the source is a database.
+    table
+        Table to read, if the source is a database.
+    """
+
+    user_id: str | None = None
+    item_id: str | None = None
+    timestamp: str | None = None
+    weight: str | None = None
+    basket_id: str | None = None
+    item_name: str | None = None
     time_format: str | None = None
+    where: str | None = None
     negative_weights: NegativeWeights = "subtract"
     min_rating: float | None = None
     missing: Missing = "error"
-    where: str | None = None
-    future: Future | None = None  # None: times are not compared with the clock
+    future: Future | None = "error"  # None: times are not compared with the clock
+    format: AnyFormat | None = None
+    separator: str | None = None
+    header: str | None = None
+    encoding: str | None = None
+    query: str | None = None
+    table: str | None = None
 
-    def check(self) -> Self:
-        """The options; ConfigError if one is invalid."""
-        for name, choices in CHOICES.items():
+    @classmethod
+    def pick(cls, arguments: Mapping[str, Any]) -> Self:
+        """The options among the arguments of a call; the others have their defaults."""
+        return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
+
+    @property
+    def names(self) -> ColumnNames:
+        """The columns that were named."""
+        return ColumnNames(*(getattr(self, role) for role in ColumnNames._fields))
+
+    def with_names(self, names: ColumnNames) -> Self:
+        """The same options with these columns."""
+        return replace(self, **names._asdict())
+
+    def __post_init__(self) -> None:
+        choices = {"negative_weights": get_args(NegativeWeights), "missing": get_args(Missing)}
+        choices |= {"future": (*get_args(Future), None), "format": (*get_args(AnyFormat), None)}
+        for name, allowed in choices.items():
             value = getattr(self, name)
-            if value not in choices and (name, value) != ("future", None):
+            if value not in allowed:
+                listed = " or ".join(repr(choice) for choice in allowed if choice is not None)
                 raise ConfigError(
-                    f"{name} must be {' or '.join(map(repr, choices))}, got {short_repr(value)}; choose one.",
-                    parameter=name,
+                    f"{name} must be one of {listed}, got {short_repr(value)}; choose one.", parameter=name
                 )
         if self.min_rating is not None and not is_finite(self.min_rating):
             raise ConfigError(
@@ -80,7 +174,6 @@ class ReadOptions(NamedTuple):
                 "that counts as liked, such as 4.",
                 parameter="min_rating",
             )
-        return self
 
     def subtract_min_rating(self, weight: Floats) -> Floats:
         """(n_rows,) ratings below `min_rating` become their negative distance from it; the others stay."""
@@ -96,86 +189,27 @@ class ReadOptions(NamedTuple):
         return f"{n:,} of {n_rows:,} rows have a rating below {self.min_rating:g}{where} and were {outcome}."
 
 
-def _combine(first: str, second: str) -> str:
-    """Every word of `first` followed by every word of `second`."""
-    return " ".join(a + b for a in first.split() for b in second.split())
+def _expand(words: str) -> str:
+    """The words, or those of which "a b + c d" is short: ac ad bc bd."""
+    first, plus, second = words.partition(" + ")
+    return " ".join(a + b for a in first.split() for b in second.split()) if plus else words
 
 
-# Compared in lower case without punctuation and accents: userId, USER_ID and "user id:token" all become
-# `userid`. The first alias is the conventional name. Then come German, French and Spanish names.
-ALIASES = ColumnNames(
-    user_id="userid user uid username customerid customer custid customerno customernumber customernr "
-    "visitorid memberid accountid reviewerid shopperid buyerid buyer buyerusername patronid patron "
-    "borrowerid borrower householdkey householdid "
-    "kundennummer kundennr kundenid kunde kdnr nutzerid nutzer benutzerid benutzer kaufer "
-    "clientid idcustomer iduser "
-    + _combine("id num numero no code n", "client cliente")
-    + " idutilisateur utilisateur acheteur cliente clienteid codcliente idusuario usuario comprador",
-    item_id="itemid item iid iditem idproduct itemcode itemno itemnumber itemsku itemproductid "
-    + _combine("product variant lineitem article", "id sku code no number ref reference")
-    + " product movieid movie article sku skuid trackid track songid song artistid artist bookid book asin "
-    "parentasin newsid videoid gameid businessid poiid venueid listingid stockcode "
-    + _combine("artikel produkt", "nummer nr id")
-    + " artikel artnr produkt "
-    + _combine("id code ref reference", "produit article articulo producto")
-    + " produit articulo producto codigoarticulo codigoproducto codproducto referenciaproducto",
-    timestamp="timestamp time datetime date ts day tdat unixtime unixtimestamp unixreviewtime created "
-    "dateadd "
-    + _combine(
-        "event order purchase transaction txn invoice sale sales creation review rating server completed",
-        "time date datetime timestamp ts dt",
-    )
-    + " "
-    + _combine("created purchased ordered placed", "time date datetime timestamp ts")
-    + " "
-    + _combine(
-        "created purchased ordered placed bought sold occurred happened rated reviewed watched played "
-        "listened viewed clicked visited",
-        "at on",
-    )
-    + " "
-    + _combine("date", "created purchased ordered placed commande decommande achat facture")
-    + " datum zeit zeitstempel zeitpunkt erstelltam "
-    + _combine("bestell kauf auftrags rechnungs beleg", "datum zeit")
-    + " "
-    + _combine("fecha fechade", "pedido compra factura")
-    + " fecha fechahora horodatage",
-    weight="weight rating ratings stars count quantity qty units plays playcount strength "
-    + _combine("item product lineitem", "quantity qty")
-    + " qtyordered quantityordered quantitypurchased quantityshipped menge bestellmenge anzahl stuck "
-    "stuckzahl quantite qte cantidad unidades",
-    basket_id=_combine("basket", "id no nr number")
-    + " basket "
-    + _combine("order invoice receipt transaction ticket", "id no nr number")
-    + " order invoice ticket saleid salenumber idorder amazonorderid incrementid "
-    + _combine("bestell auftrags rechnungs beleg bon", "nummer nr id")
-    + " bestellung auftrag warenkorb warenkorbid "
-    + _combine("id num numero no n", "commande decommande facture pedido depedido factura")
-    + " commande pedido factura",
-    item_name="itemname title itemtitle productname producttitle articlename movietitle trackname "
-    "booktitle description productdescription itemdescription lineitemname artikelname artikelbezeichnung "
-    "bezeichnung produktname nomproduit nomarticle libelle designation nombreproducto nombrearticulo",
-)
-# Taken only if no other column has the role.
-SECOND_ALIASES = {
-    "user_id": "client email emailaddress customeremail buyeremail billingemail emailbilling userpseudoid "
-    "anonymousid deviceid cookieid idvisitor",
-    "item_id": "referencia reference ref",
-}
+def _read_words() -> dict[str, dict[str, str]]:
+    """The words of columns.toml, separated by spaces, by section and name."""
+    sections = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    return {
+        section: {name: " ".join(map(_expand, lines)) for name, lines in names.items()}
+        for section, names in sections.items()
+    }
+
+
+WORDS = _read_words()
+ALIASES = ColumnNames(**WORDS["aliases"])
+SECOND_ALIASES, ROLE_WORDS, ROW_WORDS = WORDS["second_aliases"], WORDS["role_words"], WORDS["row_words"]
 TYPE_SUFFIX = re.compile(r":(token|float|token_seq|float_seq)$")  # RecBole writes the type into the header
 TIME_UNIT = re.compile(r"(?<=.)(ms|us|ns|utc|gmt)$")  # timestamp_ms, created_at_utc
-# Words that show what a column holds if its name is no alias. An order number is never a user.
-ROLE_WORDS = {
-    "user_id": "user customer cust client member buyer account visitor shopper household person patron guest "
-    "kunde kunden kundennummer cliente usuario utilisateur acheteur email",
-    "item_id": "item product sku article movie track song book asin ean isbn upc title game video artikel "
-    "artikelnummer produkt produit articulo producto",
-    "basket_id": "order basket invoice receipt cart transaction session visit checkout bestellung "
-    "bestellnummer auftrag beleg bon warenkorb rechnung commande facture panier pedido factura ticket",
-    "weight": "rating quantity qty amount price count score total units menge anzahl preis betrag quantite "
-    "prix montant cantidad precio importe",
-}
-TIME_WORDS = {"time", "timestamp", "datetime", "date", "day", "ts", "dt", "epoch", "when"}
+TIME_WORDS = set(ROLE_WORDS.pop("timestamp").split())
 # 2024-05-01 13:45, 1.5.2024, 5/1/24 1:45 PM, 01-May-2024, May 1, 2024
 MONTH = r"(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 DATE = (
@@ -239,7 +273,7 @@ def belongs_to_other_role(name: str, role: str) -> bool:
     words = set(name_words(name))
     if words & set(ROLE_WORDS.get(role, "").split()):
         return False
-    others = " ".join(found for other, found in ROLE_WORDS.items() if other != role)
+    others = " ".join(words_of_role for other, words_of_role in ROLE_WORDS.items() if other != role)
     return bool(words & set(others.split())) or has_time_name(name)
 
 
@@ -323,17 +357,17 @@ def _short(name: str) -> str:
 
 def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
     """The source that `source_to_notes` described; ModelFileError if it is malformed."""
-    found = notes.get("source")
-    if found is None:
+    about = notes.get("source")
+    if about is None:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(about, dict):
         raise file_error("source", "must be an object")
-    columns, unused, sentences = found.get("columns"), found.get("unused"), found.get("notes")
+    columns, unused, sentences = about.get("columns"), about.get("unused"), about.get("notes")
     if not (isinstance(columns, dict) and isinstance(unused, list) and isinstance(sentences, list)):
         raise file_error("source", "must hold names of columns")
     if not all(isinstance(text, str) for text in (*columns, *columns.values(), *unused, *sentences)):
         raise file_error("source", "must hold names of columns")
-    has_ratings = found.get("has_ratings") is True
+    has_ratings = about.get("has_ratings") is True
     return DataSource("", columns, tuple(unused), tuple(sentences), has_ratings=has_ratings)
 
 
@@ -348,24 +382,11 @@ DROP_ROWS = (
     "name a column without empty values, such as the e-mail, or filter the table"
 )
 PREVIEW_ROWS = 2000  # of the unused columns, to find times, events, states and sessions
-# Words in the names of columns that say what a row is, and values that are no purchases.
-WORDS = {
-    "kind": "event action activity behavior behaviour type kind status state statut estado etat ereignis "
-    "aktion evento evenement accion",
-    "purchase": "purchase purchased buy bought order ordered transaction sale checkout kauf achat compra",
-    "other event": "view views viewitem pageview viewed click clicked impression detail cart addtocart "
-    "addcart basket removefromcart wishlist fav favorite search scroll sessionstart begincheckout ansicht "
-    "warenkorb vue panier vista carrito pv",
-    "void": "cancelled canceled cancel refunded refund returned failed voided void declined rejected expired "
-    "trash storniert storno retourniert erstattet annule annulee rembourse remboursee retourne retournee "
-    "refuse refusee cancelado cancelada anulado anulada devuelto devuelta reembolsado reembolsada fallido "
-    "rechazado",
-    "flag": "test deleted bot internal",
-}
-KIND_WORDS, PURCHASES, OTHER_EVENTS, VOID_STATES, FLAG_WORDS = map(str.split, WORDS.values())
+KIND_WORDS, PURCHASES, OTHER_EVENTS, VOID_STATES, FLAG_WORDS = (
+    ROW_WORDS[name].split() for name in ("kind", "purchase", "other_event", "void", "flag")
+)
 FLAG_WORDS += VOID_STATES
-TRUE_VALUES = {"true", "1", "1.0", "yes", "y", "ja", "oui", "si"}
-FALSE_VALUES = {"false", "0", "0.0", "no", "n", "nein", "non"}
+TRUE_VALUES, FALSE_VALUES = (set(ROW_WORDS[name].split()) for name in ("true", "false"))
 MAX_KINDS = 30  # different values of a column that says what a row is
 SINGLE_ITEMS = 0.9  # share of baskets with one item that is in doubt if a column looks like a session
 
@@ -396,7 +417,7 @@ class Table:
         """
         self.returns_apart = False  # True: returns are neither subtracted nor rows, but listed in `returns`
         self.returns = NO_RETURNS
-        self.options, self.label = options.check(), label
+        self.options, self.label = options, label
         names = column_names(frame if whole is None else whole)
         self.roles = match_columns(names, options.names)
         self.unused = tuple(name for name in names if name not in self.roles.values())
@@ -672,9 +693,9 @@ def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
     """Role → column name, for the roles that the table has."""
     roles = {}
     for role, name in given._asdict().items():
-        found = find_column(role, names) if name is None else _check_given(role, name, names)
-        if found is not None:
-            roles[role] = found
+        column = find_column(role, names) if name is None else _check_given(role, name, names)
+        if column is not None:
+            roles[role] = column
         elif role in REQUIRED:
             raise DataError(_missing_message(role, names), parameter=role)
     for role, name in roles.items():
@@ -704,23 +725,23 @@ def _check_given(role: str, name: str, names: list[str]) -> str | None:
 
 def find_column(role: str, names: list[str]) -> str | None:
     """The column with the conventional name of this role, or with an alias; ambiguity is an error."""
-    found = _find_aliases(role, names)
-    if len(found) > 1:
-        listed = " or ".join(map(repr, found))
+    columns = _find_aliases(role, names)
+    if len(columns) > 1:
+        listed = " or ".join(map(repr, columns))
         leave = "" if role in REQUIRED else f', or {role}="" to use none'
-        likely = max(found, key=lambda name: "[]" in name)
+        likely = max(columns, key=lambda name: "[]" in name)
         message = f"{role} must match one column, got {listed}; pass one, such as {role}={likely!r}{leave}."
         raise DataError(message, parameter=role)
-    return found[0] if found else None
+    return columns[0] if columns else None
 
 
 def _find_aliases(role: str, names: list[str]) -> list[str]:
     """The column with the conventional name of this role, or those with an alias."""
     if role in names:
         return [role]
-    found = [name for name in names if is_alias(name, role)]
-    found = found or [name for name in names if is_second_alias(name, role)]
-    return [name for name in found if plain_name(name) == role.replace("_", "")] or found
+    aliases = [name for name in names if is_alias(name, role)]
+    aliases = aliases or [name for name in names if is_second_alias(name, role)]
+    return [name for name in aliases if plain_name(name) == role.replace("_", "")] or aliases
 
 
 def settle_names(
@@ -733,10 +754,10 @@ def settle_names(
     """
     notes = []
     for role, name in given._asdict().items():
-        found = _find_aliases(role, names) if name is None else []
-        if len(found) < 2 or any("[]" in other for other in found):
+        aliases = _find_aliases(role, names) if name is None else []
+        if len(aliases) < 2 or any("[]" in other for other in aliases):
             continue
-        values = [preview([other]).to_series() for other in found]
+        values = [preview([other]).to_series() for other in aliases]
         why = {column.name: "is empty" for column in values if not len(_plain_values(column))}
         if role == "basket_id" and any(column.n_unique() < len(column) for column in values):
             rows = (column.name for column in values if column.n_unique() == len(column))
@@ -815,8 +836,8 @@ def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
         return frame.select(wanted)
     if hasattr(frame, "column_names"):
         return to_polars(frame.select(wanted))
-    own = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
-    return to_polars(frame[[own[name] for name in wanted]])
+    originals = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
+    return to_polars(frame[[originals[name] for name in wanted]])
 
 
 def to_polars(frame: Any) -> pl.DataFrame:
@@ -958,7 +979,7 @@ def parse_duration(name: str, value: str | timedelta) -> int:
 def _row_error(series: pl.Series, bad: pl.Series, rule: str, tried: str | None = None) -> DataError:
     """The error for the first row marked in `bad`; `tried` is the format that was passed."""
     row = int(bad.arg_max() or 0)
-    formats = [repr(one) for one in suggest_formats(str(series[row])) if one != tried]
+    formats = [repr(time_format) for time_format in suggest_formats(str(series[row])) if time_format != tried]
     advice = f"time_format={' or '.join(formats)}" if formats else "their format as time_format"
     return DataError(
         f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
@@ -981,14 +1002,14 @@ def guess_time_format(series: pl.Series) -> str | None:
 
 def suggest_formats(text: str) -> list[str]:
     """Formats that fit a date with the year last, such as 31.12.2024 08:30; day first, then month first."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         rf"(\d\d?|{MONTH})([./ -])(\d\d?|{MONTH})(\2|, ?)(\d{{4}}|\d\d)(T|,?\s*)"
         r"(\d\d?:\d\d(:\d\d)?)?( ?[AaPp][Mm])?",
         text.strip(),
     )
-    if found is None:
+    if match is None:
         return []
-    first, mark, second, gap, year, between, clock, seconds, half = found.groups()
+    first, mark, second, gap, year, between, clock, seconds, half = match.groups()
     time = "" if clock is None else f"{between}{'%H' if half is None else '%I'}:%M"
     time += ("" if seconds is None else ":%S") + ("" if half is None else half[:-2] + "%p")
     month = next((name for name in (first, second) if name.isalpha()), None)

@@ -27,7 +27,6 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.files import atomic_write
-from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 
@@ -143,7 +142,7 @@ def _pip_commands() -> Iterator[list[str]]:
 
         bundled = Path(ensurepip.__file__).parent / "_bundled"
         yield from ([sys.executable, str(wheel / "pip")] for wheel in bundled.glob("pip-*.whl"))
-    yield from ([found] for name in ("pip3", "pip") if (found := shutil.which(name)))
+    yield from ([command] for name in ("pip3", "pip") if (command := shutil.which(name)))
 
 
 def _environment() -> dict[str, str]:
@@ -359,7 +358,7 @@ def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = No
     rows, items = (pl.read_parquet(folder / table) for table in TABLES)
     data = Interactions.from_frame(rows, weight=None if raw else "", negative_weights="keep")
     if not raw:
-        data = minimum(data, users_per_item=dataset.minimum, items_per_user=dataset.minimum)
+        data = data.keep_frequent(users_per_item=dataset.minimum, items_per_user=dataset.minimum)
     data = _label(data, name)
     return data if items.is_empty() else data.with_item_names(items["item_id"], items["item_name"])
 

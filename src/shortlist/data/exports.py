@@ -1,8 +1,11 @@
 """Exports of shop systems and analytics: nested columns, rows that are no purchases, conditions in SQL."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+import tomllib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -19,9 +22,7 @@ from shortlist.data.columns import (
 )
 from shortlist.errors import ConfigError, DataError
 
-Names = tuple[str, ...]  # plain names of a column, the preferred one first
-ANY_STATUS = ("orderstatus", "status", "poststatus")
-CANCELLED = "cancelled canceled failed voided trash expired declined rejected checkoutdraft pendingpayment"
+Names = Sequence[str]  # plain names of a column, the preferred one first
 
 
 class Rule(NamedTuple):
@@ -38,143 +39,26 @@ class Export(NamedTuple):
     """What the columns of an export mean."""
 
     title: str
-    signature: tuple[frozenset[str], ...]  # plain names; an export has all of one of these sets
+    signature: Sequence[frozenset[str]]  # plain names; an export has all of one of these sets
     columns: Mapping[str, Names]  # role → columns
-    rules: tuple[Rule, ...] = ()
+    rules: Sequence[Rule] = ()
     instead: Mapping[str, Names] = {}  # role → column that fills its empty values
     refunds: Rule | None = None  # rows whose quantity counts negative
     refunded: Names = ()  # columns with returned parts of the quantity
     first_line: bool = False  # whether only the first line of an order has the columns of the rules
 
 
-EXPORTS = {
-    "shopify": Export(
-        "Shopify orders",
-        (frozenset({"name", "lineitemname", "lineitemquantity"}),),
-        {
-            "user_id": ("email",),
-            "item_id": ("lineitemsku", "lineitemname"),
-            "timestamp": ("createdat",),
-            "weight": ("lineitemquantity",),
-            "basket_id": ("name",),
-            "item_name": ("lineitemname",),
-        },
-        (
-            Rule("of cancelled orders", ("cancelledat",)),
-            Rule("of refunded or voided orders", ("financialstatus",), "refunded voided expired"),
-            Rule("of test orders", ("paymentmethod",), "bogus", contains=True),
-        ),
-        {"item_id": ("lineitemname",)},
-        first_line=True,
-    ),
-    "woocommerce": Export(
-        "WooCommerce orders",
-        (
-            frozenset({"ordernumber", "orderstatus", "emailbilling"}),
-            frozenset({"orderid", "status", "itemproductid"}),
-            frozenset({"ordernumber", "status", "billingemail"}),
-        ),
-        {
-            "user_id": ("customerid", "customeruserid", "customeruser", "billingemail", "emailbilling"),
-            "item_id": ("itemproductid", "productid", "itemsku", "sku", "itemname"),
-            "timestamp": ("orderdate", "date", "datecreated", "postdate"),
-            "weight": ("quantityrefund", "itemquantity", "quantity", "qty"),
-            "basket_id": ("orderid", "ordernumber"),
-            "item_name": ("itemname", "productname", "name"),
-        },
-        (
-            Rule("of cancelled or failed orders", ANY_STATUS, f"{CANCELLED} pending"),
-            Rule("of refunded orders", ANY_STATUS, "refunded"),
-        ),
-        {"user_id": ("billingemail", "emailbilling", "customeremail")},
-        refunded=("itemrefundedqty", "itemrefundedquantity", "refundedquantity"),
-    ),
-    "ga4": Export(
-        "a GA4 export",
-        (frozenset({"eventname", "userpseudoid", "eventtimestamp"}),),
-        {
-            "user_id": ("userid", "userpseudoid"),
-            "item_id": ("itemsitemid", "itemsitemname"),
-            "timestamp": ("eventtimestamp",),
-            "weight": ("itemsquantity",),
-            "basket_id": ("ecommercetransactionid", "eventtimestamp"),
-            "item_name": ("itemsitemname",),
-        },
-        (
-            Rule(
-                "of other events than purchases", ("eventname",), "purchase inapppurchase refund", keeps=True
-            ),
-        ),
-        {"user_id": ("userpseudoid",), "item_id": ("itemsitemname",), "basket_id": ("eventtimestamp",)},
-        refunds=Rule("refunds", ("eventname",), "refund"),
-    ),
-    "matomo": Export(
-        "a Matomo export",
-        (frozenset({"idvisit", "visitorid", "actiondetailstype"}),),
-        {
-            "user_id": ("userid", "visitorid"),
-            "item_id": ("actiondetailsitemdetailsitemsku", "actiondetailsitemdetailsitemname"),
-            "timestamp": ("actiondetailstimestamp", "servertimestamp"),
-            "weight": ("actiondetailsitemdetailsquantity",),
-            "basket_id": ("actiondetailsorderid", "idvisit"),
-            "item_name": ("actiondetailsitemdetailsitemname",),
-        },
-        (Rule("of other actions than orders", ("actiondetailstype",), "ecommerceorder", keeps=True),),
-        {"user_id": ("visitorid",)},
-    ),
-    "amazon-seller": Export(
-        "Amazon orders",
-        (
-            frozenset({"amazonorderid", "purchasedate", "sku"}),
-            frozenset({"orderid", "orderitemid", "purchasedate", "sku"}),
-        ),
-        {
-            "user_id": ("buyeremail", "buyeridentifier", "buyername"),
-            "item_id": ("sku", "asin"),
-            "timestamp": ("purchasedate",),
-            "weight": ("quantity", "quantitypurchased", "quantityshipped"),
-            "basket_id": ("amazonorderid", "orderid"),
-            "item_name": ("productname",),
-        },
-        (
-            Rule("of cancelled orders", ("orderstatus",), CANCELLED),
-            Rule("of cancelled items", ("itemstatus",), CANCELLED),
-            Rule("of canceled items (quantity 0)", ("quantity", "quantitypurchased"), "0"),
-        ),
-    ),
-    "magento": Export(
-        "Magento order items",
-        (frozenset({"orderid", "sku", "qtyordered"}), frozenset({"incrementid", "sku", "qtyordered"})),
-        {
-            "user_id": ("customerid", "customeremail"),
-            "item_id": ("sku", "productid"),
-            "timestamp": ("createdat", "ordercreatedat"),
-            "weight": ("qtyordered",),
-            "basket_id": ("orderid", "incrementid"),
-            "item_name": ("name", "productname"),
-        },
-        (
-            Rule("of cancelled, refunded or unpaid orders", ANY_STATUS, f"{CANCELLED} closed fraud pending"),
-            Rule("of parts of another row", ("parentitemid",)),
-        ),
-        {"user_id": ("customeremail",)},
-        refunded=("qtyrefunded", "qtycanceled"),
-    ),
-    "prestashop": Export(
-        "PrestaShop order details",
-        (frozenset({"idorder", "idcustomer", "productid", "productquantity"}),),
-        {
-            "user_id": ("idcustomer",),
-            "item_id": ("productid",),
-            "timestamp": ("dateadd", "invoicedate"),
-            "weight": ("productquantity",),
-            "basket_id": ("idorder",),
-            "item_name": ("productname",),
-        },
-        (Rule("of cancelled, refunded or failed orders (states 6, 7, 8)", ("currentstate",), "6 7 8"),),
-        refunded=("productquantityrefunded", "productquantityreturn"),
-    ),
-}
+def _read_exports() -> dict[str, Export]:
+    """The exports of exports.toml, by name."""
+    entries = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    for entry in entries.values():
+        entry["signature"] = [frozenset(names) for names in entry["signature"]]
+        entry["rules"] = [Rule(**rule) for rule in entry["rules"]]
+        entry["refunds"] = Rule(**entry["refunds"]) if "refunds" in entry else None
+    return {name: Export(**entry) for name, entry in entries.items()}
+
+
+EXPORTS = _read_exports()
 # Values of an id that say that there is none; the first ones only for users.
 EMPTY = (("0", "guest", "", "(not set)", "null", "none"), ("", "(not set)", "null", "none"))
 MAX_CONDITION = 2000  # characters
@@ -229,11 +113,10 @@ def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) ->
         rows = _apply(export, rules, rows, roles, names, notes)
     if condition is not None and where is not None:
         rows = _filter(rows, condition, where, notes)
-    given = options.names._replace(**roles)
     if export is not None:  # guests are no users, and the rules have chosen the rows
-        options = options._replace(missing="drop", where=ALL_ROWS)
+        options = replace(options, missing="drop", where=ALL_ROWS)
     names = [name for name in names if name in roles.values() or name not in needed]  # others are unused
-    return Prepared(rows, names, options._replace(names=given), notes)
+    return Prepared(rows, names, options.with_names(options.names._replace(**roles)), notes)
 
 
 def _first(columns: Names, names: list[str]) -> str | None:

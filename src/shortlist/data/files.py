@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -14,6 +14,7 @@ from shortlist.data.columns import (
     MAX_NAMED,
     PREVIEW_ROWS,
     REQUIRED,
+    AnyFormat,
     ColumnNames,
     DataSource,
     Future,
@@ -38,7 +39,6 @@ from shortlist.data.sources import (
     SEPARATORS,
     WINDOWS,
     Dialect,
-    Format,
     check_encoding,
     check_json_ids,
     explain_errors,
@@ -53,9 +53,6 @@ from shortlist.data.sql import SCHEME, read_sql
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
-AnyFormat = (
-    Format | Literal["shopify", "woocommerce", "magento", "prestashop", "ga4", "matomo", "amazon-seller"]
-)
 FLAT_VISITS = re.compile(r"\(actionDetails \d+")  # Matomo's CSV has columns for each action of a visit
 T = TypeVar("T")
 MAX_SPARK_ROWS = 100_000_000  # of a DataFrame that is collected
@@ -79,7 +76,7 @@ def read_interactions(
     future: Future = "error",
     format: AnyFormat | None = None,  # noqa: A002  the usual name of this option
     separator: str | None = None,
-    header: str | Sequence[str] | None = None,
+    header: str | None = None,
     encoding: str | None = None,
     query: str | None = None,
     table: str | None = None,
@@ -124,7 +121,7 @@ def read_interactions(
     separator
         Field separator of a text file; None recognizes commas, semicolons, tabs and bars.
     header
-        Column names of a text file that has no header line, as a list or as "user_id,item_id".
+        Column names of a text file that has no header line, as "user_id,item_id".
     encoding
         Encoding of a text file, such as "latin-1", "cp1252" or "utf-16". None is UTF-8, or "cp1252" for a
         file that is not UTF-8. Other text than UTF-8 is read into memory as a whole.
@@ -151,9 +148,7 @@ def read_interactions(
     >>> sl.read_interactions("events.csv")
     Interactions(2 rows, 2 users, 2 items, 2 baskets)
     """
-    names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-    options = ReadOptions(names, time_format, negative_weights, min_rating, missing, where, future).check()
-    layout = FileLayout(format, separator, header, encoding, query, table)
+    options = ReadOptions.pick(locals())
 
     def build(table: Table) -> Interactions:
         data = Interactions.from_table(table)
@@ -162,72 +157,58 @@ def read_interactions(
             data = data.with_doubts()
         return data
 
-    return _read(source, options, layout, build)
+    return _read(source, options, build)
 
 
-def read_events(source: str, **reading: Any) -> tuple[Events, DataSource]:
+def read_events(source: str, options: ReadOptions) -> tuple[Events, DataSource]:
     """Read events as `read_interactions` does, with returns apart, and what was recognized."""
-    names = ColumnNames(*(reading.pop(name) for name in ColumnNames._fields))
-    layout = FileLayout(**{name: reading.pop(name) for name in FileLayout._fields if name in reading})
 
     def build(table: Table) -> tuple[Events, DataSource]:
-        table.returns_apart = table.options.negative_weights == "subtract"
+        table.returns_apart = options.negative_weights == "subtract"
         return Events(Interactions.from_table(table), table.returns), table.source()
 
-    return _read(source, ReadOptions(names, **reading).check(), layout, build)
+    return _read(source, options, build)
 
 
-class FileLayout(NamedTuple):
-    """How the bytes of a source become a table, as `read_interactions` describes."""
-
-    format: AnyFormat | None = None
-    separator: str | None = None
-    header: str | Sequence[str] | None = None
-    encoding: str | None = None
-    query: str | None = None
-    table: str | None = None
-
-
-def _read(source: Any, options: ReadOptions, layout: FileLayout, build: Callable[[Table], T]) -> T:
+def _read(source: Any, options: ReadOptions, build: Callable[[Table], T]) -> T:
     """Open the table of a source and build something from it; errors name the source."""
-    _check_format(layout.format)
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
-        check_encoding(label, layout.encoding)
+        check_encoding(label, options.encoding)
         if options.where is not None:
             raise ConfigError(
                 "where needs a file or a table; write the condition in query.", parameter="where"
             )
-        return _build(build, lambda: _query(source, layout.query, layout.table, options, label), label)
+        return _build(build, lambda: _query(source, options, label), label)
     is_table = (
         isinstance(source, pl.LazyFrame) or hasattr(source, "columns") or hasattr(source, "column_names")
     )
-    if layout.query is not None or layout.table is not None:
+    if options.query is not None or options.table is not None:
         raise ConfigError(
             "query and table need a database such as sqlite:///shop.db, got "
             f"{'a table' if is_table else redact_uri(source)[:80]!r}; omit them."
         )
     if is_table:
-        return _build(build, lambda: _open_frame(source, options, layout.format), "table")
-    given, separator = layout.format, layout.separator
+        return _build(build, lambda: _open_frame(source, options), "table")
+    given = options.format
     suffixes = None if given not in EXPORTS else "jsonl" if given in ("ga4", "matomo") else "csv"
     paths, kind, label = find_sources(source, None if given in EXPORTS else given, suffixes)  # type: ignore[arg-type]
-    check_encoding(kind, layout.encoding)
+    check_encoding(kind, options.encoding)
 
     def read(dialect: Dialect) -> T:
         sources = open_sources(paths, kind, dialect.encoding)
 
         def scan_table() -> Table:
             is_array = kind == "jsonl" and is_json_array(paths[0])
-            scan = _scan(sources, kind, dialect, layout.header, is_array=is_array)
-            return _open_scan(scan, options, label, kind, given, paths, dialect.notes)
+            scan = _scan(sources, kind, dialect, options.header, is_array=is_array)
+            return _open_scan(scan, options, label, kind, paths, dialect.notes)
 
         return _build(build, scan_table, label)
 
-    with explain_errors(paths, kind, separator):
+    with explain_errors(paths, kind, options.separator):
         if kind not in SEPARATORS:
             return read(Dialect(""))
-        dialect = recognize_dialect(paths[0], kind, separator, layout.encoding)
+        dialect = recognize_dialect(paths[0], kind, options.separator, options.encoding)
         try:
             return read(dialect)
         except pl.exceptions.PolarsError as error:
@@ -236,31 +217,21 @@ def _read(source: Any, options: ReadOptions, layout: FileLayout, build: Callable
         return read(dialect._replace(encoding=WINDOWS, notes=(*dialect.notes, NOT_UTF8)))
 
 
-def _check_format(name: Any) -> None:
-    """Raise ConfigError for an unknown format."""
-    choices = [*get_args(Format), *EXPORTS]
-    if name is not None and name not in choices:
-        raise ConfigError(
-            f"format must be one of {choices}, got {short_repr(name)}; choose one.", parameter="format"
-        )
-
-
 def _open_scan(
     scan: pl.LazyFrame,
     options: ReadOptions,
     label: str,
     kind: str,
-    given: AnyFormat | None,
     paths: list[Path],
     notes: tuple[str, ...] = (),
 ) -> Table:
     """The table of files: an export, nested or flat."""
     names, is_nested = _flat_names(scan)
-    export, found = _find_export(given, names)
+    export, recognized = _find_export(options.format, names)
     if export is None:
-        chosen, found = settle_names(partial(_preview, scan), names, options.names)
-        options = options._replace(names=chosen)
-    notes = (*notes, *found)
+        chosen, recognized = settle_names(partial(_preview, scan), names, options.names)
+        options = options.with_names(chosen)
+    notes = (*notes, *recognized)
     rows: pl.LazyFrame | pl.DataFrame = scan
     whole, parsed = scan, options
     if export is not None or options.where is not None or is_nested:
@@ -283,31 +254,33 @@ def _flat_names(scan: pl.LazyFrame) -> tuple[list[str], bool]:
     return list(dict(flat_types(schema))) if is_nested else schema.names(), is_nested
 
 
-def open_parquet(options: ReadOptions, given: AnyFormat | None, path: Path) -> Table:
+def open_parquet(options: ReadOptions, path: Path) -> Table:
     """The table of one file."""
-    return _open_scan(pl.scan_parquet([path], glob=False), options, str(path), "parquet", given, [path])
+    return _open_scan(pl.scan_parquet([path], glob=False), options, str(path), "parquet", [path])
 
 
-def open_each(paths: list[Path], options: ReadOptions, given: AnyFormat | None) -> Callable[[Path], Table]:
+def open_each(paths: list[Path], options: ReadOptions) -> Callable[[Path], Table]:
     """A function that opens one of several Parquet files, all with the columns that suit the first one."""
-    _check_format(given)
-    if given is not None and given != "parquet" and given not in EXPORTS:
-        raise ConfigError(
-            f"format must be 'parquet' or an export if files are read on a cluster, got {given!r}; omit it.",
-            parameter="format",
-        )
+    for name in ("format", "separator", "header", "encoding", "query", "table"):
+        value = getattr(options, name)
+        if value is not None and value not in ("parquet", *EXPORTS):
+            rule = "'parquet' or an export" if name == "format" else "None"
+            raise ConfigError(
+                f"{name} must be {rule} if files are read on a cluster, got {short_repr(value)}; omit it.",
+                parameter=name,
+            )
     scan = pl.scan_parquet([paths[0]], glob=False)
     names, _ = _flat_names(scan)
-    export, _ = _find_export(given, names)
+    export, _ = _find_export(options.format, names)
     if export is None:
         chosen, _ = settle_names(partial(_preview, scan), names, options.names)
-        options = options._replace(names=chosen)
+        options = options.with_names(chosen)
     elif export.first_line and len(paths) > 1:
         raise DataError(
             f"{export.title} must be in one file if they are read on a cluster, got {len(paths)} files: only "
             "the first line of an order says whether it was cancelled; write one file."
         )
-    return partial(open_parquet, options.check(), given)
+    return partial(open_parquet, options)
 
 
 def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
@@ -316,38 +289,42 @@ def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
     return scan.head(PREVIEW_ROWS).select(path_value(name, columns).alias(name) for name in names).collect()
 
 
-def _open_frame(frame: Any, options: ReadOptions, given: AnyFormat | None) -> Table:
+def _open_frame(frame: Any, options: ReadOptions) -> Table:
     """The table of a polars, pandas or Arrow table, or of a Spark DataFrame."""
     if is_spark_frame(frame):
-        return _open_spark(frame, options, given)
+        return _open_spark(frame, options)
     names = column_names(frame)
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         scan = frame.lazy()
-    elif _find_export(given, names)[0] is None and options.where is None and options.missing == "error":
+    elif (
+        _find_export(options.format, names)[0] is None
+        and options.where is None
+        and options.missing == "error"
+    ):
         chosen, notes = settle_names(partial(preview_columns, frame), names, options.names)
-        table = Table(frame, options._replace(names=chosen))  # which converts only the columns that it needs
+        table = Table(frame, options.with_names(chosen))  # which converts only the columns that it needs
         table.notes[:0] = notes
         return table
     else:
         scan = to_polars(frame).lazy()
-    return _open_scan(scan, options, "table", "table", given, [])
+    return _open_scan(scan, options, "table", "table", [])
 
 
-def _open_spark(df: Any, options: ReadOptions, given: AnyFormat | None) -> Table:
+def _open_spark(df: Any, options: ReadOptions) -> Table:
     """The table of a Spark DataFrame; only the columns that are needed are collected, if these are plain."""
     names = check_distinct(df.columns)
     is_plain = not any(kind.startswith(("struct", "array", "map")) for _, kind in df.dtypes)
-    if is_plain and _find_export(given, names)[0] is None and options.where is None:
+    if is_plain and _find_export(options.format, names)[0] is None and options.where is None:
         preview = pl.DataFrame(collect_arrow(df.limit(PREVIEW_ROWS)))
         chosen, notes = settle_names(partial(preview_columns, preview), names, options.names)
         needed = match_columns(names, chosen).values()
         rows = collect_arrow(spark_columns(df, dict(zip(needed, needed, strict=True))), MAX_SPARK_ROWS)
-        options = options._replace(names=chosen)
+        options = options.with_names(chosen)
         table = _open_table(pl.DataFrame(rows), options, "table", whole=preview.lazy())
         table.notes[:0] = notes
         return table
     scan = pl.DataFrame(collect_arrow(df, MAX_SPARK_ROWS)).lazy()
-    return _open_scan(scan, options, "table", "table", given, [])
+    return _open_scan(scan, options, "table", "table", [])
 
 
 def is_spark_frame(value: Any) -> bool:
@@ -403,7 +380,7 @@ def _with_names(scan: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
     return scan.select(value.alias(name) for value, name in zip(values, names, strict=True))
 
 
-def _query(uri: str, query: str | None, table: str | None, options: ReadOptions, label: str) -> Table:
+def _query(uri: str, options: ReadOptions, label: str) -> Table:
     """The table of a query, or the needed columns of a table of a database."""
     names: list[str] = []  # of all columns, if only those needed are fetched
 
@@ -411,7 +388,7 @@ def _query(uri: str, query: str | None, table: str | None, options: ReadOptions,
         names.extend(columns)
         return list(match_columns(check_distinct(columns), options.names).values())
 
-    rows = read_sql(uri, query, table, needed)
+    rows = read_sql(uri, options.query, options.table, needed)
     whole = pl.LazyFrame(schema=dict.fromkeys(names, pl.Null)) if names else None
     return _open_table(rows, options, label, whole=whole)
 
@@ -467,9 +444,7 @@ def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
     return text.with_columns([parse_integers(text[roles[role]]) for role in REQUIRED])
 
 
-def _scan(
-    sources: Any, kind: str, dialect: Dialect, header: str | Sequence[str] | None, *, is_array: bool
-) -> pl.LazyFrame:
+def _scan(sources: Any, kind: str, dialect: Dialect, header: str | None, *, is_array: bool) -> pl.LazyFrame:
     """A lazy table over what `open_sources` returned; only headers are read."""
     if kind == "parquet":
         return pl.scan_parquet(sources, glob=False)
@@ -488,7 +463,7 @@ def _scan(
         infer_schema=False,
         has_header=header is None,
         skip_rows=dialect.skipped,
-        new_columns=header.split(",") if isinstance(header, str) else header,
+        new_columns=None if header is None else header.split(","),
         quote_char=None if kind == "inter" else '"',
     )
     if header is None:

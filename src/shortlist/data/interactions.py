@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.engine import PARALLEL_ROWS, rows_thread_count, run_each
-from shortlist.core.params import warn
+from shortlist.core.params import check_choice, check_whole, warn
 from shortlist.data.columns import (
     NO_RETURNS,
-    ColumnNames,
     DataSource,
     NegativeWeights,
     ReadOptions,
@@ -222,25 +221,25 @@ def subtract_from(data: "Interactions", returns: pl.DataFrame) -> "tuple[Interac
     Without weights, a purchase counts 1, and a return takes one purchase away.
     """
     user, item = data.users.lookup(returns["user_id"]), data.items.lookup(returns["item_id"])
-    known = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
+    matchable = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
     is_matched = np.zeros(returns.height, np.bool_)
-    if not known.size:
+    if not matchable.size:
         return data, is_matched
-    buyers = np.unique(user[known])
+    buyers = np.unique(user[matchable])
     indptr, rows = take_rows(data.indptr, buyers)
-    weight = np.repeat([1.0, -1.0], [rows.size, known.size])
+    weight = np.repeat([1.0, -1.0], [rows.size, matchable.size])
     if data.weight is not None:
-        weight = np.concatenate([data.weight[rows], returns["weight"].to_numpy()[known]])
+        weight = np.concatenate([data.weight[rows], returns["weight"].to_numpy()[matchable]])
     time = NO_TIME
     if data.time is not None:
-        time = np.concatenate([data.time[rows], returns["time"].to_numpy()[known]])
+        time = np.concatenate([data.time[rows], returns["time"].to_numpy()[matchable]])
     left, keep, matched = subtract_returns(
-        np.concatenate([np.repeat(buyers, np.diff(indptr)), user[known]]),
-        np.concatenate([data.item[rows], item[known]]),
+        np.concatenate([np.repeat(buyers, np.diff(indptr)), user[matchable]]),
+        np.concatenate([data.item[rows], item[matchable]]),
         time,
         weight.astype(np.float32),
     )
-    is_matched[known] = matched[rows.size :]
+    is_matched[matchable] = matched[rows.size :]
     keep_all = np.ones(data.n_rows, np.bool_)
     keep_all[rows] = keep[: rows.size]
     if data.weight is not None:
@@ -250,8 +249,8 @@ def subtract_from(data: "Interactions", returns: pl.DataFrame) -> "tuple[Interac
     return data.where(keep_all), is_matched
 
 
-def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | None]":
-    """A SciPy users × items matrix without zeros and dropped values, and a note on `min_rating`."""
+def _clean_matrix(matrix: Any, negative_weights: NegativeWeights) -> "csr_array":
+    """A SciPy users × items matrix without zeros and dropped values."""
     from scipy.sparse import csr_array
 
     try:
@@ -264,40 +263,38 @@ def _clean_matrix(matrix: Any, options: ReadOptions) -> "tuple[csr_array, str | 
             "use scipy.sparse.csr_array."
         )
     values = csr.data
-    if options.min_rating is not None:
-        csr = csr.copy()
-        csr.eliminate_zeros()
-        values = options.subtract_min_rating(csr.data.astype(np.float32))
-    n, note = int((values < 0).sum()), None
-    if options.min_rating is not None:
-        note = options.describe_rated(n, values.size)
-    elif n and options.negative_weights != "keep":
+    n = int((values < 0).sum())
+    if n and negative_weights != "keep":
+        values = np.where(values < 0, 0, values)
         warn(
             f"{n:,} negative values of the matrix, such as returns or dislikes, were dropped; pass "
             'negative_weights="keep" to keep them.'
         )
-    if options.negative_weights != "keep":
-        values = np.where(values < 0, 0, values)
     cleaned = csr_array((values, csr.indices, csr.indptr), shape=csr.shape)
     if not values.all():
         cleaned = cleaned.copy()
         cleaned.eliminate_zeros()
-    return cleaned, note
+    return cleaned
+
+
+def slice_users(data: "Interactions", first: int, last: int) -> dict[str, Any]:
+    """The arrays of the rows of users first … last - 1."""
+    indptr, user_baskets = data.indptr[first : last + 1], data.user_baskets[first : last + 1]
+    rows = slice(indptr[0], indptr[-1])
+    return {
+        "indptr": indptr - indptr[0],
+        "item": data.item[rows],
+        "baskets": data.baskets[user_baskets[0] : user_baskets[-1] + 1] - indptr[0],
+        "user_baskets": user_baskets - user_baskets[0],
+        "time": None if data.time is None else data.time[rows],
+        "weight": None if data.weight is None else data.weight[rows],
+    }
 
 
 def rows_of_users(data: "Interactions", users: Ints) -> dict[str, Any]:
     """The arrays of the rows of these users, in their order; -1: a user without rows."""
-    if users.size == 1 and users[0] >= 0:  # most requests name one user, whose rows are slices
-        user = int(users[0])
-        (first, end), (basket, last) = data.indptr[user : user + 2], data.user_baskets[user : user + 2]
-        return {
-            "indptr": np.array([0, end - first]),
-            "item": data.item[first:end],
-            "baskets": data.baskets[basket : last + 1] - first,
-            "user_baskets": np.array([0, last - basket]),
-            "time": None if data.time is None else data.time[first:end],
-            "weight": None if data.weight is None else data.weight[first:end],
-        }
+    if users.size == 1 and users[0] >= 0:  # most requests name one user
+        return slice_users(data, int(users[0]), int(users[0]) + 1)
     indptr, rows = take_rows(data.indptr, users)
     user_baskets, baskets = take_rows(data.user_baskets, users)
     return {
@@ -321,8 +318,8 @@ def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] |
             digest.update(("\0" * bool(start) + text).encode())
     for column in columns:
         digest.update(b"-" if column is None else str(column.dtype).encode())
-        for part in () if column is None else parts_of(column):
-            digest.update(part)
+        for piece in () if column is None else parts_of(column):
+            digest.update(piece)
     return digest.hexdigest()
 
 
@@ -344,8 +341,8 @@ def earliest_basket_times(user: Ints, basket: Ints, time: Longs) -> Longs:
 def first_names(items: IdMap, item: Ints, name: pl.Series) -> pl.Series:
     """(n_items,) the first name of each item, or its id; rows with item -1 are ignored."""
     named = pl.DataFrame({"item": item, "name": name}).drop_nulls().unique("item", keep="first")
-    own = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})
-    joined = own.join(named, on="item", how="left", maintain_order="left")
+    ids = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})
+    joined = ids.join(named, on="item", how="left", maintain_order="left")
     return joined["name"].fill_null(joined["id"])
 
 
@@ -436,7 +433,7 @@ class Interactions(UsersAndItems):
         Whether the order of a user's baskets is known, from times or from numbers as basket ids.
     source
         What was read: columns, unused columns and what was dropped. Filters and splits keep it, `concat`
-        keeps that of the first part; None for arrays, and for matrices without `min_rating`.
+        keeps that of the first part; None for arrays and matrices.
 
     Examples
     --------
@@ -534,8 +531,7 @@ class Interactions(UsersAndItems):
         >>> sl.Interactions.from_frame(pl.DataFrame({"customer": ["ann", "bob"], "sku": [7, 8]}))
         Interactions(2 rows, 2 users, 2 items, 2 baskets)
         """
-        names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-        return cls.from_table(Table(frame, ReadOptions(names, time_format, negative_weights, min_rating)))
+        return cls.from_table(Table(frame, ReadOptions.pick(locals() | {"future": None})))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -586,11 +582,7 @@ class Interactions(UsersAndItems):
 
     @classmethod
     def from_tuples(
-        cls,
-        rows: Iterable[tuple[Any, ...]],
-        *,
-        negative_weights: NegativeWeights = "subtract",
-        min_rating: float | None = None,
+        cls, rows: Iterable[tuple[Any, ...]], *, negative_weights: NegativeWeights = "subtract"
     ) -> Self:
         """Build from tuples of one length: (user_id, item_id[, timestamp[, weight]]).
 
@@ -598,7 +590,7 @@ class Interactions(UsersAndItems):
         ----------
         rows
             The tuples, in any order.
-        negative_weights, min_rating
+        negative_weights
             As in `from_frame`.
 
         Raises
@@ -611,8 +603,7 @@ class Interactions(UsersAndItems):
         >>> sl.Interactions.from_tuples([("ann", "milk"), ("bob", "tea")]).n_users
         2
         """
-        frame = tuples_to_frame(rows)
-        return cls.from_frame(frame, negative_weights=negative_weights, min_rating=min_rating)
+        return cls.from_frame(tuples_to_frame(rows), negative_weights=negative_weights)
 
     @classmethod
     def from_csr(
@@ -622,7 +613,6 @@ class Interactions(UsersAndItems):
         item_ids: Iterable[Any] | None = None,
         *,
         negative_weights: NegativeWeights = "drop",
-        min_rating: float | None = None,
     ) -> Self:
         """Build from a SciPy users × items matrix.
 
@@ -634,8 +624,6 @@ class Interactions(UsersAndItems):
             Ids of the rows and columns. None uses row and column numbers.
         negative_weights
             Whether to drop negative values, with a warning, or to keep them.
-        min_rating
-            As in `from_frame`.
 
         Raises
         ------
@@ -648,8 +636,7 @@ class Interactions(UsersAndItems):
         >>> sl.Interactions.from_csr(scipy.sparse.eye_array(3, format="csr"), user_ids=["a", "b", "c"])
         Interactions(3 rows, 3 users, 3 items, 3 baskets)
         """
-        options = ReadOptions(ColumnNames(), None, negative_weights, min_rating).check()
-        matrix, note = _clean_matrix(csr, options)
+        matrix = _clean_matrix(csr, ReadOptions(negative_weights=negative_weights).negative_weights)
         n_users, n_items = matrix.shape
         users = IdMap.of(range(n_users) if user_ids is None else user_ids)
         items = IdMap.of(range(n_items) if item_ids is None else item_ids)
@@ -666,9 +653,8 @@ class Interactions(UsersAndItems):
             matrix.indptr.astype(np.int64),
             matrix.indices.astype(np.int32),
         )  # sorted in place later
-        source = None if note is None else DataSource("matrix", notes=(note,))
         rows = GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight)
-        return cls(users=users, items=items, source=source, **build_arrays(rows))
+        return cls(users=users, items=items, **build_arrays(rows))
 
     @classmethod
     def from_dense(
@@ -850,6 +836,63 @@ class Interactions(UsersAndItems):
             duplicates=0,
         )
 
+    def keep_frequent(
+        self,
+        *,
+        users_per_item: int = 0,
+        items_per_user: int = 0,
+        count: Literal["rows", "distinct"] = "rows",
+        core: bool = False,
+    ) -> Self:
+        """Return the rows without items that have too few users, then without users who have too few items.
+
+        Parameters
+        ----------
+        users_per_item
+            Minimum number of distinct users of an item.
+        items_per_user
+            Minimum number of items of a user.
+        count
+            Whether each row of a user counts as an item, or each distinct item counts once.
+        core
+            Whether to repeat until nothing changes (k-core). One pass, as in the paper, may leave an item
+            below its minimum when its users are dropped.
+
+        Returns
+        -------
+        Interactions without the dropped users and items.
+
+        Raises
+        ------
+        DataError
+            If nothing is left.
+        ConfigError
+            If a minimum is negative, or `count` is unknown.
+
+        Examples
+        --------
+        >>> data = sl.load_dataset("sample")
+        >>> data.keep_frequent(users_per_item=10, items_per_user=10).n_users <= data.n_users
+        True
+        """
+        check_whole(0, users_per_item=users_per_item, items_per_user=items_per_user)
+        check_choice("count", count, ("rows", "distinct"))
+        left = self
+        while True:
+            n_before = left.n_rows
+            n_users = np.bincount(left.item_sets[1], minlength=left.n_items)
+            left = left.where(n_users[left.item] >= users_per_item)
+            n_items = np.diff(left.indptr if count == "rows" else left.item_sets[0])
+            left = left.where(n_items[left.user] >= items_per_user)
+            if left.n_rows == 0:
+                raise DataError(
+                    f"the filter must leave some rows, got none of {self.n_users:,} users with "
+                    f"users_per_item={users_per_item}, items_per_user={items_per_user}; lower the minimum, "
+                    "or use more data."
+                )
+            if not core or left.n_rows == n_before:
+                return left.compact()
+
     def concat(self, more: "Interactions") -> Self:
         """Return these rows and `more`; known ids keep their index, new ones follow.
 
@@ -999,7 +1042,7 @@ class Events(NamedTuple):
         if isinstance(events, Sized) and len(events) == 0:
             return cls(NO_EVENTS)
         frame = tuples_to_frame(events) if isinstance(events, (list, tuple)) else events
-        table = Table(frame, ReadOptions())
+        table = Table(frame, ReadOptions(future=None))
         table.returns_apart = True
         return cls(Interactions.from_table(table), table.returns)
 
@@ -1138,7 +1181,7 @@ def warn_if_trained_on(
     histories: Iterable[Interactions | None], truth: Interactions, consequence: str
 ) -> None:
     """Issue a DataWarning if `truth` has rows that one of the histories contains."""
-    share = max((overlap_share(one, truth) for one in histories if one is not None), default=0.0)
+    share = max((overlap_share(history, truth) for history in histories if history is not None), default=0.0)
     if share > MIN_SHARE:
         warn(
             f"{share:.0%} of the rows of truth are also in the data that the model was trained on, so "
@@ -1158,12 +1201,12 @@ def overlap_share(trained: Interactions, truth: Interactions) -> float:
         return 0.0
     user = trained.users.align(truth.users)[truth.user[rows]]
     item = trained.items.align(truth.items)[truth.item[rows]]
-    known = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
-    indptr, at = take_rows(trained.indptr, user[known].astype(np.int64))
-    number = np.repeat(np.arange(known.size), np.diff(indptr))
-    same = trained.item[at] == item[known][number]
+    shared = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
+    indptr, at = take_rows(trained.indptr, user[shared].astype(np.int64))
+    number = np.repeat(np.arange(shared.size), np.diff(indptr))
+    same = trained.item[at] == item[shared][number]
     timed = trained.time is not None and truth.time is not None
     if trained.time is not None and truth.time is not None:
-        same &= trained.time[at] == truth.time[rows][known][number]
+        same &= trained.time[at] == truth.time[rows][shared][number]
     share = np.unique(number[same]).size / rows.size
     return share if timed or (share == 1 and rows.size >= MIN_ROWS) else 0.0

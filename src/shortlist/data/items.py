@@ -13,16 +13,9 @@ import polars as pl
 
 from shortlist.core.checks import check_ids, file_error
 from shortlist.core.params import check_whole, short_repr
-from shortlist.data.columns import DataSource, check_distinct, find_column, html_table, to_polars
+from shortlist.data.columns import DataSource, Format, check_distinct, find_column, html_table, to_polars
 from shortlist.data.ids import IdMap, id_series
-from shortlist.data.sources import (
-    SEPARATORS,
-    Format,
-    explain_errors,
-    find_sources,
-    open_sources,
-    parse_integers,
-)
+from shortlist.data.sources import explain_errors, find_sources, read_plain_table
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits, limit_lists
 from shortlist.kernels.rows import read_only
@@ -54,13 +47,13 @@ def assign_kinds(frame: pl.DataFrame, given: Given, item_id: str) -> tuple[dict[
     for name in frame.columns:
         if name == item_id or name in kinds:
             continue
-        found, reason = recognize_kind(frame[name])
-        if found is None:
+        kind_of_column, reason = recognize_kind(frame[name])
+        if kind_of_column is None:
             unused[name] = reason
-        elif given.get(found) is not None:
-            unused[name] = f"other columns were named as {found}"
+        elif given.get(kind_of_column) is not None:
+            unused[name] = f"other columns were named as {kind_of_column}"
         else:
-            kinds[name] = found
+            kinds[name] = kind_of_column
     order = {name: at for at, name in enumerate(frame.columns)}
     return dict(sorted(kinds.items(), key=lambda pair: order[pair[0]])), unused
 
@@ -98,13 +91,13 @@ def _recognize_list(inner: Any) -> tuple[str | None, str]:
 
 def _recognize_strings(column: pl.Series) -> tuple[str | None, str]:
     """The kind of a column of strings."""
-    known = column.drop_nulls()
-    if not len(known):
+    filled = column.drop_nulls()
+    if not len(filled):
         return None, "no values"
-    words = known.head(10_000).str.count_matches(r"\w+").mean()
+    words = filled.head(10_000).str.count_matches(r"\w+").mean()
     if isinstance(words, float) and words >= MIN_WORDS:
         return "text", ""
-    if known.n_unique() <= max(MAX_DISTINCT * len(known), 1):
+    if filled.n_unique() <= max(MAX_DISTINCT * len(filled), 1):
         return "categories", ""
     return None, "nearly every item has a value of its own; name it as text or categories"
 
@@ -283,9 +276,9 @@ class Items:
         >>> items.source.describe()
         'columns: item_id = sku, categories = brand; not used: url'
         """
-        found = to_frame(frame)
-        check_distinct(found.columns)
-        id_column = _id_column(found, item_id)
+        table = to_frame(frame)
+        check_distinct(table.columns)
+        id_column = _id_column(table, item_id)
         given = {
             "categories": categories,
             "tags": tags,
@@ -294,8 +287,8 @@ class Items:
             "dates": dates,
             "vector": None if vector is None else [vector],
         }
-        name_column = _name_column(found, item_name)
-        kinds, unused = assign_kinds(found, given, id_column)
+        name_column = _name_column(table, item_name)
+        kinds, unused = assign_kinds(table, given, id_column)
         if list(kinds.values()).count("vector") > 1:
             several = [name for name, kind in kinds.items() if kind == "vector"]
             raise DataError(
@@ -303,10 +296,10 @@ class Items:
             )
         unused.pop(name_column or "", None)
         return cls(
-            IdMap(_check_item_ids(found[id_column])),
-            pl.DataFrame([convert_column(found[name], kind) for name, kind in kinds.items()]),
+            IdMap(_check_item_ids(table[id_column])),
+            pl.DataFrame([convert_column(table[name], kind) for name, kind in kinds.items()]),
             kinds,
-            None if name_column is None else found[name_column].cast(pl.String),
+            None if name_column is None else table[name_column].cast(pl.String),
             _describe(id_column, name_column, kinds, unused),
         )
 
@@ -335,7 +328,7 @@ class Items:
         kind
             categories, tags, text, numbers, dates or vector.
         """
-        return [name for name, found in self.kinds.items() if found == kind]
+        return [name for name, kind_of_column in self.kinds.items() if kind_of_column == kind]
 
     def merge(self, more: "Items") -> Self:
         """Return these items with others; a row of `more` replaces the row of the same id.
@@ -435,41 +428,25 @@ def read_item_table(
 ) -> tuple[pl.DataFrame, str]:
     """(table, label) of files, for readers that know the kinds of the columns."""
     paths, kind, label = find_sources(source, format)
+
+    def find_ids(names: list[str]) -> list[str]:
+        name = find_column("item_id", names) if item_id is None else item_id
+        return [name] if name in names else []
+
     with explain_errors(paths, kind):
-        return _scan(open_sources(paths, kind), kind, item_id), label
-
-
-def _scan(sources: Any, kind: str, item_id: str | None) -> pl.DataFrame:
-    """The whole table; ids of text files are integers if all are written as integers."""
-    if kind == "parquet":
-        return pl.scan_parquet(sources, glob=False).collect()
-    if kind == "jsonl":
-        return pl.scan_ndjson(sources, infer_schema_length=None).collect()
-    if kind not in SEPARATORS:
-        raise ConfigError(f"format must be csv, tsv, parquet or jsonl, got {kind!r:.60}; choose one.")
-    names = pl.scan_csv(sources, separator=SEPARATORS[kind], glob=False).collect_schema().names()
-    own = find_column("item_id", names) if item_id is None else item_id
-    frame = pl.scan_csv(
-        sources,
-        separator=SEPARATORS[kind],
-        glob=False,
-        infer_schema_length=None,
-        try_parse_dates=True,
-        schema_overrides={own: pl.String} if own in names else None,
-    ).collect()
-    return frame.with_columns(parse_integers(frame[own])) if own in names else frame
+        return read_plain_table(paths, kind, find_ids), label
 
 
 def _id_column(frame: pl.DataFrame, item_id: str | None) -> str:
     """The column of the ids."""
-    found = find_column("item_id", frame.columns) if item_id is None else item_id
-    if found is None or found not in frame.columns:
+    column = find_column("item_id", frame.columns) if item_id is None else item_id
+    if column is None or column not in frame.columns:
         listed = ", ".join(map(repr, frame.columns[:12]))
         got = "none" if item_id is None else repr(item_id)
         raise DataError(
             f"items need a column of ids, got {got:.60}; pass item_id= with one of {listed or 'no columns'}."
         )
-    return found
+    return column
 
 
 def _name_column(frame: pl.DataFrame, item_name: str | None) -> str | None:
@@ -507,7 +484,7 @@ def _describe(
     """The columns of each kind, and why the others are not used."""
     columns = {"item_id": id_column} | ({} if name_column is None else {"item_name": name_column})
     for kind in dict.fromkeys(kinds.values()):
-        columns[kind] = ", ".join(name for name, found in kinds.items() if found == kind)
+        columns[kind] = ", ".join(name for name, kind_of_column in kinds.items() if kind_of_column == kind)
     notes = tuple(f"{name!r:.60} is not used: {reason}." for name, reason in unused.items())
     return DataSource("table", columns, tuple(unused), notes)
 

@@ -1,9 +1,8 @@
 """Ranked lists of users: built, read from files, shown and written; candidates of any ranker."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
 
@@ -18,7 +17,6 @@ from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
     DataSource,
-    check_distinct,
     column_names,
     find_column,
     html_table,
@@ -31,7 +29,13 @@ from shortlist.data.files import read_interactions
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, encode
 from shortlist.data.items import ItemGroups, check_group_limits, skip_items
-from shortlist.data.sources import check_converted, explain_json_error, open_sources, plain_sources
+from shortlist.data.sources import (
+    check_converted,
+    detect_format,
+    explain_json_error,
+    plain_sources,
+    read_plain_table,
+)
 from shortlist.errors import DataError
 from shortlist.kernels.rows import find_repeated_item, starts, take_rows
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -660,8 +664,8 @@ def find_list_column(role: str, names: list[str]) -> str | None:
 def name_columns(frame: pl.DataFrame) -> pl.DataFrame:
     """The table with conventional names for user, item, rank and score."""
     names = frame.columns
-    found = {role: find_list_column(role, names) for role in LIST_ALIASES}
-    return frame.rename({name: role for role, name in found.items() if name is not None and name != role})
+    columns = {role: find_list_column(role, names) for role in LIST_ALIASES}
+    return frame.rename({name: role for role, name in columns.items() if name is not None and name != role})
 
 
 def describe_columns(names: list[str]) -> str:
@@ -752,50 +756,30 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     """Read a file of lists; its name is never a pattern."""
     if not source.is_file():
         raise DataError(f"no file of lists at {source}; check the path.")
-    readers: dict[str, Callable[[Any], pl.DataFrame]] = {
-        ".parquet": partial(pl.read_parquet, glob=False),
-        ".csv": partial(_read_csv, item_ids=item_ids),
-        ".jsonl": partial(_read_jsonl, path=source),
-    }
-    if source.suffix not in readers:
+    if source.suffix not in FORMATS:
         advice = "rename it"
         if source.suffix == ".shortlist":
             advice = f"write the lists of this model first: shortlist recommend {source} --out lists.parquet"
         raise DataError(f"a file of lists must end in {', '.join(FORMATS)}, got {source.name!r}; {advice}.")
     try:
-        (opened,) = open_sources([source], source.suffix.removeprefix("."))
-        return readers[source.suffix](opened)
+        frame = read_plain_table([source], detect_format([source]), _find_ids)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        if source.suffix == ".jsonl":
+            explain_json_error([source], IDS_ONLY)
         raise DataError(
             f"{source} is not a readable {source.suffix} file ({str(error)[:150]}); write it again."
         ) from None
-
-
-def _read_jsonl(source: Any, path: Path) -> pl.DataFrame:
-    """1 and "1" are different ids."""
-    try:
-        frame = pl.read_ndjson(source, infer_schema_length=None)  # a file may start with empty lists
-    except pl.exceptions.PolarsError:
-        explain_json_error([path], IDS_ONLY)
-        raise
-    check_converted(
-        [path], frame, [name for role in REQUIRED if (name := find_list_column(role, frame.columns))]
-    )
+    if source.suffix == ".jsonl":
+        check_converted([source], frame, _find_ids(frame.columns))  # 1 and "1" are different ids
+    name = find_list_column("item_id", frame.columns)
+    if name is not None and item_ids is not None and item_ids.kind == "string":
+        frame = frame.with_columns(pl.col(name).cast(pl.String))  # numbers that are texts in other files
     return frame
 
 
-def _read_csv(source: Path | bytes, item_ids: IdMap | None) -> pl.DataFrame:
-    """Ids become integers only if all of them are written as integers: 007 stays a string."""
-    names = check_distinct(pl.read_csv(source, n_rows=0, glob=False).columns)
-    roles = {name: role for role in REQUIRED if (name := find_list_column(role, names))}
-    texts = dict.fromkeys(roles, pl.String)
-    frame = pl.read_csv(source, infer_schema_length=None, schema_overrides=texts, glob=False)
-    for name, role in roles.items():
-        numbers = frame[name].cast(pl.Int64, strict=False)
-        known_strings = role == "item_id" and item_ids is not None and item_ids.values.dtype == pl.String
-        if not known_strings and numbers.cast(pl.String).eq_missing(frame[name]).all():
-            frame = frame.with_columns(numbers)
-    return frame
+def _find_ids(names: list[str]) -> list[str]:
+    """The columns of users and items."""
+    return [name for role in REQUIRED if (name := find_list_column(role, names)) is not None]
 
 
 def _parse_scores(shown: pl.DataFrame, indptr: Longs) -> Floats:
@@ -872,7 +856,8 @@ def read_outcomes(source: Any) -> Interactions:
     if not isinstance(source, Mapping) and hasattr(source, "to_dict") and _is_of(source, "ranx"):
         source = source.to_dict()
     if isinstance(source, Mapping):
-        return Interactions.of(_relevant_rows(_frame_of_judgments(source)))
+        rows = _frame_of(source, "relevance").drop_nulls("item_id")
+        return Interactions.of(_relevant_rows(rows.with_columns(pl.col("^relevance$").fill_null(1.0))))
     if hasattr(type(source), "to_df"):
         source = source.to_df()
     if hasattr(type(source), "columns") or hasattr(type(source), "column_names"):
@@ -893,8 +878,8 @@ def _has_relevance(frame: pl.DataFrame) -> bool:
 
 def _relevant_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Conventional names of the ids, without rows whose relevance is 0 or below."""
-    found = {role: find_list_column(role, frame.columns) for role in REQUIRED}
-    frame = frame.rename({name: role for role, name in found.items() if name is not None and name != role})
+    columns = {role: find_list_column(role, frame.columns) for role in REQUIRED}
+    frame = frame.rename({name: role for role, name in columns.items() if name is not None and name != role})
     name = next((column for column in frame.columns if plain_name(column) in RELEVANCE_NAMES), None)
     if name is None:
         return frame
@@ -921,7 +906,7 @@ def _read_json(path: Path) -> Any:
     return content
 
 
-def _hits(answer: Any) -> list[tuple[Any, float]] | None:
+def _hits(answer: Any) -> list[tuple[Any, float | None]] | None:
     """(id, score) of each hit in an answer of Elasticsearch or OpenSearch; None for anything else."""
     if isinstance(answer, Mapping) and isinstance(answer.get("hits"), Mapping):
         answer = answer["hits"].get("hits")
@@ -932,57 +917,44 @@ def _hits(answer: Any) -> list[tuple[Any, float]] | None:
     return [(hit["_id"], float(hit["_score"])) for hit in answer]
 
 
-def _frame_of_run(run: Mapping[Any, Any]) -> pl.DataFrame:
-    """A table of {query: {item: score}}, of {query: answer with hits}, or of one multi-search answer."""
-    if isinstance(run.get("responses"), list):
-        run = dict(enumerate(run["responses"]))
-    elif isinstance(run.get("hits"), Mapping):
-        run = {0: run}
-    users, items, scores = list[Any](), list[Any](), list[float | None]()
-    for user, entry in run.items():
-        pairs: Iterable[tuple[Any, float | None]] | None = _hits(entry)
+def _frame_of(source: Mapping[Any, Any], number: str) -> pl.DataFrame:
+    """A table of {query: {item: number}}, {query: [item, …]} or {query: answer with hits}.
+
+    A query without items has one row without an item.
+    """
+    rows: list[tuple[Any, Any, float | None]] = []
+    for user, entry in source.items():
+        pairs = _hits(entry)
         if pairs is None and isinstance(entry, Mapping):
-            pairs = entry.items()
+            pairs = list(entry.items())
         if pairs is None and isinstance(entry, Iterable) and not isinstance(entry, str | bytes):
             pairs = [(item, None) for item in entry]
         if pairs is None:
             raise DataError(
-                f"a run must hold items with scores for every query, got {entry!r:.60} for {user!r:.60}; "
-                "pass {query: {item: score}}."
+                f"every query must have items, got {entry!r:.60} for {user!r:.60}; pass {{query: {{item: "
+                f"{number}}}}} or {{query: [item]}}."
             )
-        for item, score in list(pairs) or [(None, None)]:
-            users.append(user)
-            items.append(item)
-            scores.append(score)
-    return _build_frame(users, items, {"score": scores} if any(s is not None for s in scores) else {})
-
-
-def _frame_of_judgments(judgments: Mapping[Any, Any]) -> pl.DataFrame:
-    """A table of {query: {item: relevance}} or {query: [item, …]}."""
-    users, items, relevance = list[Any](), list[Any](), list[float]()
-    for user, entry in judgments.items():
-        if isinstance(entry, str | bytes) or not isinstance(entry, Iterable):
-            raise DataError(
-                f"judgments must hold items for every query, got {entry!r:.60} for {user!r:.60}; pass "
-                "{query: {item: relevance}} or {query: [item]}."
-            )
-        pairs = entry.items() if isinstance(entry, Mapping) else ((item, 1) for item in entry)
-        for item, value in pairs:
-            users.append(user)
-            items.append(item)
-            relevance.append(value)
-    return _build_frame(users, items, {"relevance": relevance})
-
-
-def _build_frame(users: list[Any], items: list[Any], numbers: dict[str, list[Any]]) -> pl.DataFrame:
+        rows += [(user, item, value) for item, value in pairs or [(None, None)]]
+    users, items, values = zip(*rows, strict=True) if rows else ((), (), ())
     try:
-        columns = {name: pl.Series(name, values, pl.Float64) for name, values in numbers.items()}
-        return pl.DataFrame({"user_id": users, "item_id": items, **columns})
+        table = pl.DataFrame(
+            {"user_id": users, "item_id": items, number: pl.Series(values, dtype=pl.Float64)}
+        )
     except TypeError as error:
         reason = str(error).splitlines()[0][:100]
         raise DataError(
             f"ids must be all strings or all integers, got a mixture ({reason}); cast them."
         ) from None
+    return table.drop(number) if table[number].null_count() == table.height else table
+
+
+def _frame_of_run(run: Mapping[Any, Any]) -> pl.DataFrame:
+    """A table of the items of each query, also of one or several answers of a search engine."""
+    if isinstance(run.get("responses"), list):
+        run = dict(enumerate(run["responses"]))
+    elif isinstance(run.get("hits"), Mapping):
+        run = {0: run}
+    return _frame_of(run, "score")
 
 
 def _read_trec(path: Path, columns: tuple[str, ...]) -> pl.DataFrame:

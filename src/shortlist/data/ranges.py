@@ -29,6 +29,7 @@ from shortlist.data.interactions import (
     first_names,
     group_by_user,
     in_last_basket,
+    slice_users,
 )
 from shortlist.errors import DataError
 from shortlist.kernels.rows import ArrayParts, starts
@@ -388,17 +389,8 @@ class MemoryRows:
         data = self.data
         if (first, last) == (0, data.n_users):
             return data
-        rows, baskets = slice(*data.indptr[[first, last]]), slice(*data.user_baskets[[first, last]])
-        return Interactions(
-            users=number_ids(last - first),
-            items=number_ids(data.n_items),
-            indptr=data.indptr[first : last + 1] - rows.start,
-            item=data.item[rows],
-            baskets=data.baskets[baskets.start : baskets.stop + 1] - rows.start,
-            user_baskets=data.user_baskets[first : last + 1] - baskets.start,
-            time=None if data.time is None else data.time[rows],
-            weight=None if data.weight is None else data.weight[rows],
-        )
+        ids = number_ids(last - first), number_ids(data.n_items)
+        return Interactions(*ids, **slice_users(data, first, last))
 
     def each_range(self) -> Iterator[tuple[int, Interactions]]:
         """(first user, rows): all rows are one range."""

@@ -7,18 +7,18 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from shortlist.core.params import short_repr
-from shortlist.data.columns import ColumnNames, match_columns
+from shortlist.data.columns import ColumnNames, Format, check_distinct, match_columns
 from shortlist.data.ids import id_kind
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
@@ -29,7 +29,6 @@ CHUNK = 1 << 20
 ALWAYS_ALLOWED = 256 << 20  # bytes after decompression at which the ratio begins to matter
 MAX_RATIO = 100  # text tables shrink to a third … a fiftieth
 MAX_BYTES = 4 << 30
-ZSTD_BLOCK = 128 << 10  # no block of zstd expands to more
 
 
 def is_compressed(path: Path) -> bool:
@@ -46,9 +45,7 @@ def plain_sources(paths: list[Path]) -> list[Path] | list[bytes]:
     for path, start in zip(paths, starts, strict=True):
         if start[:2] in ZLIB:
             raise DataError(f"{path}: zlib-compressed files are not supported; decompress the file.")
-        if start == ZSTD:
-            check_zstd(path)
-    if not any(start[:2] == GZIP for start in starts):
+    if not any(start[:2] == GZIP or start == ZSTD for start in starts):
         return paths
     return [decompress(path) for path in paths]
 
@@ -121,54 +118,6 @@ def _zstd_chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
-def check_zstd(path: Path) -> None:
-    """Raise DataError if a zstd file expands beyond the limit; its block headers alone give a bound."""
-    try:
-        with path.open("rb") as file:
-            check_size(path, zstd_bound(file))
-    except DataError:
-        if all(find_spec(name) is None for name in ("compression", "zstandard", "pyarrow")):
-            raise
-        size = 0
-        try:
-            for chunk in _zstd_chunks(path):  # many small blocks make the bound too high
-                check_size(path, size := size + len(chunk))
-        except OSError:
-            raise damaged_error(path) from None
-
-
-def zstd_bound(file: BinaryIO) -> int:
-    """An upper bound of the decompressed size, without decompressing (RFC 8878, section 3.1)."""
-    total = 0
-    while len(magic := file.read(4)) == 4:
-        if magic[1:] == b"\x2a\x4d\x18" and magic[0] & 0xF0 == 0x50:  # a skippable frame
-            file.seek(int.from_bytes(file.read(4), "little"), 1)
-            continue
-        if magic != ZSTD:
-            break
-        flags = (file.read(1) or b"\0")[0]
-        single = flags >> 5 & 1
-        content = (single, 2, 4, 8)[flags >> 6]
-        file.seek((1 - single) + (0, 1, 2, 4)[flags & 3] + content, 1)
-        total += _blocks_bound(file)
-        file.seek(4 if flags >> 2 & 1 else 0, 1)
-    return total
-
-
-def _blocks_bound(file: BinaryIO) -> int:
-    """The bound of one frame; the file is left behind its last block."""
-    total = 0
-    while len(raw := file.read(3)) == 3:
-        header = int.from_bytes(raw, "little")
-        kind, size = header >> 1 & 3, header >> 3
-        total += ZSTD_BLOCK if kind == 2 else size  # 0: stored, 1: one byte repeated
-        file.seek(1 if kind == 1 else size, 1)
-        if header & 1:
-            break
-    return total
-
-
-Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
 FORMATS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -458,12 +407,10 @@ def _explain_read_error(
     error: BaseException, paths: list[Path], kind: str, separator: str | None
 ) -> DataError:
     """The error of a reader as a DataError that names the file and the problem."""
-    path = next((path for path in paths if not _is_readable(path)), paths[0])
+    path = paths[0]
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if isinstance(error, PermissionError):
         return DataError(f"{path}: no permission to read the file; change its permissions.")
-    if not _is_readable(path):
-        return damaged_error(path)
     if isinstance(error, pl.exceptions.NoDataError) or "empty" in reason.lower():
         return _empty_error(path)
     if kind == "parquet":
@@ -484,25 +431,6 @@ def _explain_read_error(
     if "DepthLimitExceeded" in reason:
         return DataError(f"{path}: a line must not be nested hundreds of levels deep; export flat rows.")
     return DataError(f"{path}: {_find_invalid_json(path) or reason[:200]}; correct the file.")
-
-
-def _is_readable(path: Path) -> bool:
-    """Whether a zstd file can be read to its end; others have been read already."""
-    try:
-        with path.open("rb") as file:
-            if file.read(4) != ZSTD:
-                return True
-        pl.read_csv(
-            path.absolute(),
-            glob=False,
-            has_header=False,
-            separator="\x01",
-            quote_char=None,
-            infer_schema=False,
-        )
-        return True
-    except (OSError, pl.exceptions.PolarsError):
-        return False
 
 
 def _find_long_row(path: Path, separator: str) -> str:
@@ -626,3 +554,29 @@ def parse_integers(ids: pl.Series) -> pl.Series:
         return ids
     unusual = (ids.str.starts_with("0") & (ids != "0")) | ids.str.starts_with("+") | ids.str.starts_with("-0")
     return ids if unusual.any() else whole
+
+
+def read_plain_table(
+    paths: list[Path], kind: Format, find_ids: Callable[[list[str]], Iterable[str]]
+) -> pl.DataFrame:
+    """All columns of some files; ids of text files are integers if all of them are written as integers.
+
+    `find_ids` chooses the columns with ids from the names of all columns.
+    """
+    sources: Any = open_sources(paths, kind)
+    if kind == "parquet":
+        return pl.scan_parquet(sources, glob=False).collect()
+    if kind == "jsonl":
+        return pl.scan_ndjson(sources, infer_schema_length=None).collect()
+    separator = SEPARATORS[kind]
+    names = pl.scan_csv(sources, separator=separator, glob=False).collect_schema().names()
+    ids = list(find_ids(check_distinct(names)))
+    frame = pl.scan_csv(
+        sources,
+        separator=separator,
+        glob=False,
+        infer_schema_length=None,
+        try_parse_dates=True,
+        schema_overrides=dict.fromkeys(ids, pl.String),
+    ).collect()
+    return frame.with_columns(parse_integers(frame[name]) for name in ids)

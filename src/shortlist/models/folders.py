@@ -19,8 +19,8 @@ from shortlist.core.params import MAX_WHOLE, check_whole, short_repr, show_optio
 from shortlist.core.serialization import INTEGERS, pack, read_header
 from shortlist.core.shards import NAME, find_shards, remove_shards, shard_paths
 from shortlist.cutoff.base import Cutoff, check_cutoff
-from shortlist.data.columns import ColumnNames, Future, Missing, ReadOptions
-from shortlist.data.files import AnyFormat, open_each, read_interactions
+from shortlist.data.columns import ReadKeywords, ReadOptions
+from shortlist.data.files import open_each, read_interactions
 from shortlist.data.ids import IdMap, is_id_list
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -177,14 +177,14 @@ def recommend_to_folder(
     """
     check_whole(1, users_per_file=users_per_file)
     place, target = check_engine(engine), Path(folder)
-    asked = RequestOptions(**options)
-    if asked.history is not None and not isinstance(asked.history, Mapping):
-        asked = replace(asked, history=Interactions.of(asked.history))
+    checked = RequestOptions(**options)
+    if checked.history is not None and not isinstance(checked.history, Mapping):
+        checked = replace(checked, history=Interactions.of(checked.history))
     if not isinstance(place, ThreadEngine):
-        asked = replace(asked, n_threads=1)
+        checked = replace(checked, n_threads=1)
     places: list[tuple[Any, ...]]
     if isinstance(model, str | Path):
-        for name, value in (("users", users), ("history", asked.history)):
+        for name, value in (("users", users), ("history", checked.history)):
             if value is not None:
                 raise ConfigError(
                     f"{name} must be None with the folder of a model; load the model to recommend to some "
@@ -192,9 +192,9 @@ def recommend_to_folder(
                     parameter=name,
                 )
         description, places = _plan_shards(ShardFolder.open(Path(model)), users_per_file)
-        write = partial(_write_shard, asked)
+        write = partial(_write_shard, checked)
     else:
-        request = model.plan(users, asked).request  # checked before any work is distributed
+        request = model.plan(users, checked).request  # checked before any work is distributed
         batch = model.batch_size(request.state)
         size = -(-users_per_file // batch) * batch  # the batches are those of one machine
         description = _describe(model, request.user_ids, size)
@@ -204,7 +204,7 @@ def recommend_to_folder(
         ListFile(target / f"part-{number:05}-of-{len(places):05}.parquet", *users_of_file)
         for number, users_of_file in enumerate(places)
     ]
-    _check_folder(target, description | {"options": _digest_options(asked)})
+    _check_folder(target, description | {"options": _digest_options(checked)})
     missing = [file for file in files if not file.path.exists()]
     for done, _ in enumerate(place.map(write, missing), 1 + len(files) - len(missing)):
         if progress is not None:
@@ -313,24 +313,12 @@ def _check_folder(target: Path, request: dict[str, Any]) -> None:
 ROWS = "_rows"  # folder of the divided rows, beside the shards, until the model is saved
 
 
+@show_options(ReadOptions)
 def fit_to_folder(
     model: Recommender,
     source: str | Path | Sequence[str | Path],
     folder: str | Path,
     *,
-    user_id: str | None = None,
-    item_id: str | None = None,
-    timestamp: str | None = None,
-    weight: str | None = None,
-    basket_id: str | None = None,
-    item_name: str | None = None,
-    time_format: str | None = None,
-    negative_weights: Literal["drop", "keep"] = "drop",
-    min_rating: float | None = None,
-    missing: Missing = "error",
-    where: str | None = None,
-    future: Future = "error",
-    format: AnyFormat | None = None,  # noqa: A002  the usual name of this option
     valid: Literal["last_basket"] | None = None,
     items: Items | Any = None,
     cutoff: Cutoff | None = None,
@@ -338,6 +326,7 @@ def fit_to_folder(
     engine: Engine | None = None,
     progress: Callable[[Any], None] | None = None,
     reading: Callable[[str, int, int], None] | None = None,
+    **options: Unpack[ReadKeywords],
 ) -> Path:
     """Train on a folder of Parquet files, and save the model as a folder of shards.
 
@@ -360,7 +349,10 @@ def fit_to_folder(
     time_format, min_rating, missing, where, future
         As in `read_interactions`.
     negative_weights
-        Whether to drop or to keep rows of negative weight.
+        Rows of negative weight are dropped unless "keep" is given: a return may be in another file than the
+        purchase, so that it cannot be subtracted.
+    separator, header, encoding, query, table
+        As in `read_interactions`, if files are read in this process.
     format
         The kind of an export, as in `read_interactions`. Only the first line of a Shopify order says whether
         it was cancelled, so on a cluster such orders must be in one file.
@@ -406,8 +398,9 @@ def fit_to_folder(
     ...     fitted = sl.load_model(folder)
     """
     place, target = check_engine(engine), Path(folder).absolute()
-    names = ColumnNames(user_id, item_id, timestamp, weight, basket_id, item_name)
-    options = ReadOptions(names, time_format, negative_weights, min_rating, missing, where, future).check()
+    if options.get("negative_weights", "subtract") == "subtract":
+        options["negative_weights"] = "drop"
+    read = ReadOptions(**options)
     if valid not in (None, "last_basket"):
         raise ConfigError(
             f'valid must be "last_basket" or None, got {short_repr(valid)}; pass one of them.',
@@ -419,9 +412,7 @@ def fit_to_folder(
     if isinstance(place, ThreadEngine) or target.is_file():
         _check_target(target, saved)
     if isinstance(place, ThreadEngine):
-        data = read_interactions(
-            source, **names._asdict(), **dict(list(options._asdict().items())[1:]), format=format
-        )
+        data = read_interactions(source, **options)
         rows, held = data, None
         if valid is not None:
             split = last_basket(data)
@@ -441,7 +432,7 @@ def fit_to_folder(
         try:
             ranges = divide_files(
                 paths,
-                open_each(paths, options, format),
+                open_each(paths, read),
                 target / ROWS,
                 place,
                 str(source),

@@ -18,7 +18,7 @@ PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "polars")
 def code_stamp() -> dict[str, str]:
     """Versions of Python and of the packages that compute, and a digest of this package's sources."""
     folder, digest = Path(__file__).parents[1], sha256()
-    for file in sorted(folder.rglob("*.py")):
+    for file in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml")):
         digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
     stamp = {"python": platform.python_version(), "machine": platform.machine()}
     return stamp | {name: version(name) for name in PACKAGES} | {"shortlist sources": digest.hexdigest()[:12]}
@@ -42,5 +42,5 @@ def check_address(host: str, port: int) -> None:
 def worker_environment(n_threads: int) -> dict[str, str]:
     """Environment variables of worker processes: they use the driver's cache of compiled code."""
     names = ("NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_DISABLE_JIT")
-    known = {name: os.environ[name] for name in names if name in os.environ}
-    return known | {"OMP_NUM_THREADS": str(n_threads)}
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    return given | {"OMP_NUM_THREADS": str(n_threads)}

@@ -159,22 +159,22 @@ def recommend(
     >>> # users = spark.read.parquet("customers").select("user_id")
     >>> # lists = sl.spark.recommend(users, "shop.shortlist", max_items=20)
     """
-    asked = RequestOptions(**options)
+    checked = RequestOptions(**options)
     if df is not None:
         _check_frame(df)
     fitted, content = _read_model(model)
-    sessions, files = asked.history, {"model": content}
+    sessions, files = checked.history, {"model": content}
     on_spark = is_spark_frame(sessions)
     given: dict[str, Any] = {name: value for name, value in options.items() if name != "history"}
-    if isinstance(asked.cutoff, Cutoff):
-        files["cutoff"] = _file_bytes(asked.cutoff.save)
+    if isinstance(checked.cutoff, Cutoff):
+        files["cutoff"] = _file_bytes(checked.cutoff.save)
         del given["cutoff"]  # loaded from its file
     if sessions is not None and not on_spark and not isinstance(sessions, Mapping):
         files |= _pack_history(sessions)
         sessions = None
-    fitted.plan([] if sessions is None or on_spark else None, replace(asked, history=None))
+    fitted.plan([] if sessions is None or on_spark else None, replace(checked, history=None))
     item = _id_type(fitted.items_)
-    extra = ("propensity",) if asked.explore else ()
+    extra = ("propensity",) if checked.explore else ()
     if on_spark:
         _check_frame(sessions)
         columns = _history_columns(sessions)
@@ -184,7 +184,7 @@ def recommend(
             Task.of(recommend_sessions, source.sparkSession, schema, files, given), schema
         )
     if df is None:
-        users = fitted.users_ if asked.history is None else session_users(asked.history)
+        users = fitted.users_ if checked.history is None else session_users(checked.history)
         source = _session().range(len(users)).withColumnRenamed("id", "number")
         schema = _list_schema(_id_type(users), item, extra)
     else:

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.filters import minimum
 from shortlist.data.interactions import Interactions, check_trainable
 from shortlist.errors import ConfigError, DataError
 
@@ -27,7 +26,7 @@ def rows(data):
 
 
 def test_items_first_then_users_in_one_pass():
-    left = minimum(Interactions.from_tuples(ROWS), users_per_item=2, items_per_user=2)
+    left = Interactions.from_tuples(ROWS).keep_frequent(users_per_item=2, items_per_user=2)
     assert rows(left) == [("a", "x")] * 3 + [
         ("b", "x"),
         ("b", "y"),
@@ -36,19 +35,19 @@ def test_items_first_then_users_in_one_pass():
 
 
 def test_distinct_items_count_once():
-    left = minimum(Interactions.from_tuples(ROWS), users_per_item=2, items_per_user=2, count="distinct")
+    left = Interactions.from_tuples(ROWS).keep_frequent(users_per_item=2, items_per_user=2, count="distinct")
     assert rows(left) == [("b", "x"), ("b", "y")]
 
 
 def test_core_repeats_until_nothing_changes():
     chain = [("a", 1), ("a", 2), ("b", 2), ("b", 3), ("c", 3), ("c", 1), ("d", 3), ("d", 4)]
-    left = minimum(Interactions.from_tuples(chain), users_per_item=2, items_per_user=2, core=True)
+    left = Interactions.from_tuples(chain).keep_frequent(users_per_item=2, items_per_user=2, core=True)
     assert rows(left) == [("a", 1), ("a", 2), ("b", 2), ("b", 3), ("c", 1), ("c", 3)]
 
 
 def test_item_repeated_by_one_user_counts_one_user():
     data = Interactions.from_tuples([("a", "x", t) for t in range(10)] + [("b", "y", 0), ("a", "y", 0)])
-    assert minimum(data, users_per_item=2).items.values.to_list() == ["y"]
+    assert data.keep_frequent(users_per_item=2).items.values.to_list() == ["y"]
 
 
 tables = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2)), min_size=1, max_size=60)
@@ -68,23 +67,23 @@ def test_core_is_the_largest_subset_that_meets_both_minima(table, users, items, 
     data = Interactions.from_tuples(table)
     if not left:
         with pytest.raises(DataError, match="the filter must leave some rows"):
-            minimum(data, users_per_item=users, items_per_user=items, count=count, core=True)
+            data.keep_frequent(users_per_item=users, items_per_user=items, count=count, core=True)
         return
-    result = minimum(data, users_per_item=users, items_per_user=items, count=count, core=True)
+    result = data.keep_frequent(users_per_item=users, items_per_user=items, count=count, core=True)
     assert rows(result) == sorted(row[:2] for row in left)
 
 
 def test_error_if_nothing_is_left_states_the_parameters():
     with pytest.raises(DataError, match="got none of 3 users with users_per_item=0, items_per_user=9; lower"):
-        minimum(Interactions.from_tuples(ROWS), items_per_user=9)
+        Interactions.from_tuples(ROWS).keep_frequent(items_per_user=9)
 
 
 def test_parameters_are_checked():
     data = Interactions.from_tuples(ROWS)
     with pytest.raises(ConfigError, match="users_per_item must be a whole number of at least 0, got -1"):
-        minimum(data, users_per_item=-1)
-    with pytest.raises(ConfigError, match="count must be 'rows' or 'distinct', got 'pairs'"):
-        minimum(data, count="pairs")
+        data.keep_frequent(users_per_item=-1)
+    with pytest.raises(ConfigError, match="count must be one of rows, distinct, got 'pairs'"):
+        data.keep_frequent(count="pairs")
 
 
 @pytest.mark.parametrize(("table", "what"), [([("a", 1), ("a", 2)], "user"), ([("a", 1), ("b", 1)], "item")])
