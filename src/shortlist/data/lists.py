@@ -815,12 +815,9 @@ def read_candidates(source: Any) -> RankedLists:
         if path.suffix in FORMATS or path.is_dir():
             return RankedLists.read(path)
         return RankedLists.from_frame(read_candidate_table(path))
-    if not isinstance(source, Mapping) and hasattr(source, "to_dict") and _is_of(source, "ranx"):
-        source = source.to_dict()
+    source = _convert(source)
     if isinstance(source, Mapping):
         return RankedLists.from_frame(_frame_of_run(source))
-    if hasattr(type(source), "to_df"):  # LensKit's collections of lists
-        source = source.to_df()
     try:
         return RankedLists.from_frame(source)
     except DataError as error:
@@ -853,20 +850,20 @@ def read_outcomes(source: Any) -> Interactions:
             if table is None or not _has_relevance(table):
                 return read_interactions(source, training=False)
             source = table
-    if not isinstance(source, Mapping) and hasattr(source, "to_dict") and _is_of(source, "ranx"):
-        source = source.to_dict()
+    source = _convert(source)
     if isinstance(source, Mapping):
         rows = _frame_of(source, "relevance").drop_nulls("item_id")
         return Interactions.of(_relevant_rows(rows.with_columns(pl.col("^relevance$").fill_null(1.0))))
-    if hasattr(type(source), "to_df"):
-        source = source.to_df()
     if hasattr(type(source), "columns") or hasattr(type(source), "column_names"):
         source = _relevant_rows(collect_table(source))
     return Interactions.of(source)
 
 
-def _is_of(value: Any, package: str) -> bool:
-    return type(value).__module__.partition(".")[0] == package
+def _convert(source: Any) -> Any:
+    """A run of ranx as a dictionary, LensKit's collections of lists as a table, anything else as it is."""
+    if type(source).__module__.partition(".")[0] == "ranx" and hasattr(source, "to_dict"):
+        return source.to_dict()
+    return source.to_df() if hasattr(type(source), "to_df") else source
 
 
 def _has_relevance(frame: pl.DataFrame) -> bool:

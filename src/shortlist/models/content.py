@@ -22,7 +22,7 @@ from shortlist.core.engine import map_slices
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import MAX_SEED, check_fraction, check_number, check_whole
 from shortlist.data.history import History, NewRows
-from shortlist.data.interactions import Interactions
+from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import starts
@@ -92,10 +92,15 @@ def neighborhood_rows(neighbors: csr_array, allowed: Bools | None, k: int) -> cs
         at = starts(np.bincount(row, minlength=neighbors.shape[0]))
         neighbors = csr_array((neighbors.data[keep], neighbors.indices[keep], at), shape=neighbors.shape)
     near = keep_largest(neighbors, k)
-    row = np.repeat(np.arange(near.shape[0]), np.diff(near.indptr))
-    values = near.data.astype(np.float64)
-    norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=near.shape[0]))
-    return csr_array(((values / norms[row]).astype(np.float32), near.indices, near.indptr), shape=near.shape)
+    return _in_unit_length(near, near.data.astype(np.float64))
+
+
+def _in_unit_length(matrix: csr_array, values: Doubles) -> csr_array:
+    """The matrix with these values instead of its own, divided by the length of their row."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=matrix.shape[0]))
+    values = values / np.where(norms > 0, norms, 1)[row]
+    return csr_array((values.astype(np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def normalize_readers(indptr: Longs, items: Ints, n_items: int) -> csr_array:
@@ -112,11 +117,8 @@ def expand_histories(histories: csr_array, readers: csr_array, damping: float) -
     common = csr_array(histories @ readers.T)
     expanded = csr_array(common @ readers)
     expanded.sort_indices()
-    row = np.repeat(np.arange(expanded.shape[0]), np.diff(expanded.indptr))
     values = np.sign(expanded.data) * np.abs(expanded.data.astype(np.float64)) ** damping
-    norms = np.sqrt(np.bincount(row, weights=values**2, minlength=expanded.shape[0]))
-    values = values / np.where(norms > 0, norms, 1)[row]
-    return csr_array((values.astype(np.float32), expanded.indices, expanded.indptr), shape=expanded.shape)
+    return _in_unit_length(expanded, values)
 
 
 class ProfileRules(NamedTuple):
@@ -200,7 +202,7 @@ class LearnedWeights(NamedTuple):
         return log_odds
 
 
-class Hidden(NamedTuple):
+class HiddenRows(NamedTuple):
     """What is hidden from the profiles of some users."""
 
     seen: Interactions  # the rest of the rows
@@ -282,15 +284,12 @@ def _regress(examples: FieldExamples, n_fields: int) -> LearnedWeights:
     return LearnedWeights(fields, float(beta[0]), float(slopes[-1]))
 
 
-def _hide(train: Interactions, content: csr_array, rng: np.random.Generator) -> Hidden | None:
+def _hide(train: Interactions, content: csr_array, rng: np.random.Generator) -> HiddenRows | None:
     """Hide last baskets, or a share of the items."""
     described = np.flatnonzero(np.diff(content.indptr) > 0)
     if train.n_baskets > train.n_users:
         users = np.flatnonzero(np.diff(train.user_baskets) > 1)
-        basket = np.repeat(np.arange(train.n_baskets), np.diff(train.baskets))
-        is_last = np.zeros(train.n_baskets, np.bool_)
-        is_last[train.user_baskets[1:][users] - 1] = True
-        is_hidden, pool = is_last[basket], described
+        is_hidden, pool = in_last_basket(train), described
     else:
         pool = np.sort(rng.permutation(described)[: max(int(described.size * HIDDEN_SHARE), 1)])
         member = np.zeros(train.n_items, np.bool_)
@@ -301,12 +300,12 @@ def _hide(train: Interactions, content: csr_array, rng: np.random.Generator) -> 
     users = users[np.diff(seen.indptr)[users] > 0]
     if not users.size or not pool.size:
         return None
-    return Hidden(seen, is_hidden, np.sort(rng.permutation(users)[:MAX_USERS]), pool)
+    return HiddenRows(seen, is_hidden, np.sort(rng.permutation(users)[:MAX_USERS]), pool)
 
 
 def _compare(
     train: Interactions,
-    hidden: Hidden,
+    hidden: HiddenRows,
     catalog: Catalog,
     neighbors: csr_array,
     k: int,
