@@ -1,9 +1,9 @@
 """`shortlist recommend`: lists of a saved model, printed or written to a file."""
 
 import glob
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import Field, dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from cyclopts import Parameter
 
@@ -45,19 +45,19 @@ BOUNDARY: Literal["boundary"] = "boundary"
 WITHHELD = 5  # candidates shown below the end of the list
 
 
-# Options that a flag holds in another form than Python; a flag of another option is that of RequestOptions.
-FILES = ("cutoff", "candidates", "exclude", "history", "max_per_group", "at", "fallback", "explore")
+def _flag(option: Field[Any], text: str) -> tuple[str, Any, Any]:
+    """Name, type and default of a flag that is written as in Python."""
+    negative = f"--no_{option.name}" if bool in get_args(option.type) else ()
+    return option.name, Annotated[option.type, Parameter(help=text, negative=negative)], option.default
+
+
 HELP = describe_parameters(RequestOptions)
 PlainOptions = make_dataclass(
     "PlainOptions",
     [
-        (
-            option.name,
-            Annotated[option.type, Parameter(help=HELP.get(option.name, ""), negative=f"--no_{option.name}")],
-            option.default,
-        )
+        _flag(option, HELP.get(option.name, ""))
         for option in fields(RequestOptions)
-        if option.name not in (*FILES, "n_threads")
+        if option.name != "n_threads"
     ],
     frozen=True,
 )
@@ -66,7 +66,7 @@ PlainOptions = make_dataclass(
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Options(PlainOptions):  # type: ignore[misc, valid-type]
-    """Which items may be on a list, and how long it may be.
+    """The options of a request; those that are files or texts on the command line are defined here.
 
     Parameters
     ----------
