@@ -1,5 +1,6 @@
 """`shortlist cut`: lists of the right length from the candidates of any ranker or search engine."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from shortlist.text import printable
 if TYPE_CHECKING:
     from shortlist.auto.cut import CutResult
     from shortlist.data.interactions import Interactions
+    from shortlist.data.lists import RankedLists
 
 Candidates = Annotated[
     Path,
@@ -25,33 +27,10 @@ Candidates = Annotated[
 ]
 
 
-def cut_command(
-    candidates: Candidates,
-    /,
-    *,
-    truth: Path | None = None,
-    new: Path | None = None,
-    cutoff: Path | None = None,
-    history: Path | None = None,
-    new_history: Path | None = None,
-    metric: Literal["f1", "ndcg"] = "f1",
-    n_candidates: int | None = None,
-    out: Path | None = None,
-    save: Path | None = None,
-    report: Path | None = None,
-    spark: Spark = None,
-    json: Json = False,
-) -> None:
-    """Choose where the lists of any ranker or search engine end.
-
-    With --truth, a stopping rule is chosen and tested on users it was not fitted
-    on. The lists of --new are written to --out. With --cutoff, a saved rule is
-    used as it is.
-
-    For example:
-      shortlist cut scores.parquet --truth next.parquet --save cut.shortlist
-      shortlist cut tomorrow.parquet --cutoff cut.shortlist --out lists.parquet
-      shortlist cut scores/ --cutoff cut.shortlist --out lists/ --spark local[2]
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CutFlags:
+    """Which files are read and written, and what is maximized.
 
     Parameters
     ----------
@@ -76,25 +55,81 @@ def cut_command(
     report
         HTML file for the report.
     """
+
+    truth: Path | None = None
+    new: Path | None = None
+    cutoff: Path | None = None
+    history: Path | None = None
+    new_history: Path | None = None
+    metric: Literal["f1", "ndcg"] = "f1"
+    n_candidates: int | None = None
+    out: Path | None = None
+    save: Path | None = None
+    report: Path | None = None
+
+    def given(self, *names: str) -> dict[str, Any]:
+        """Those of these flags that are set."""
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def check(self) -> None:
+        """Raise ConfigError for flags that do not go together."""
+        if (self.truth is None) == (self.cutoff is None):
+            got = "neither" if self.truth is None else "both"
+            raise ConfigError(
+                f"cut needs --truth to choose a cutoff, or --cutoff to use one, got {got}; pass one."
+            )
+        unused = self.given("new", "save", "report", "new_history")
+        if self.cutoff is not None and unused:
+            raise ConfigError(f"--{next(iter(unused))} needs --truth, got --cutoff; leave one of them out.")
+        if self.cutoff is not None and self.out is None:
+            raise ConfigError("--cutoff needs --out for the lists, got none; name a file.")
+        if self.cutoff is None and self.out is not None and self.new is None:
+            print_note("the lists are those of the candidates whose truth is known; --new names others")
+
+
+NO_FLAGS = CutFlags()
+
+
+def cut_command(
+    candidates: Candidates,
+    /,
+    *,
+    flags: CutFlags = NO_FLAGS,
+    spark: Spark = None,
+    json: Json = False,
+) -> None:
+    """Choose where the lists of any ranker or search engine end.
+
+    With --truth, a stopping rule is chosen and tested on users it was not fitted
+    on. The lists of --new are written to --out. With --cutoff, a saved rule is
+    used as it is.
+
+    For example:
+      shortlist cut scores.parquet --truth next.parquet --save cut.shortlist
+      shortlist cut tomorrow.parquet --cutoff cut.shortlist --out lists.parquet
+      shortlist cut scores/ --cutoff cut.shortlist --out lists/ --spark local[2]
+    """
     if spark is not None:
-        check_spark_flags(
-            out,
-            truth=truth,
-            new=new,
-            save=save,
-            report=report,
-            new_history=new_history,
-            n_candidates=n_candidates,
-        )
-        about = cut_on_spark(candidates, cutoff, history, out, spark)
+        others = flags.given("truth", "new", "save", "report", "new_history", "n_candidates")
+        check_spark_flags(flags.out, **others)
+        about = cut_on_spark(candidates, flags, spark)
         return show_json(about) if json else None
-    check_writable(out, save, report)
-    check_flags(truth, cutoff, new=new, save=save, report=report, new_history=new_history, out=out)
-    if cutoff is not None:
-        about = apply_saved(candidates, cutoff, history, out)
+    check_writable(flags.out, flags.save, flags.report)
+    flags.check()
+    if flags.cutoff is not None:
+        about = apply_saved(candidates, flags)
         return show_json(about) if json else None
-    result = choose(candidates, truth, new, history, new_history, metric, n_candidates)
-    about = write_result(result, candidates, out, save, report)
+    lists = read_lists(candidates, "candidates")
+    result = sl.cut(
+        lists,
+        read_truth(flags.truth, "truth"),
+        new=lists if flags.new is None else read_lists(flags.new, "candidates"),
+        history=read_truth(flags.history, "history"),
+        new_history=read_truth(flags.new_history, "new_history"),
+        metric=flags.metric,
+        n_candidates=flags.n_candidates,
+    )
+    about = write_result(result, candidates, flags)
     if json:
         return show_json(about)
     show_text(str(result))
@@ -102,45 +137,6 @@ def cut_command(
         if about.get(name):
             show_text(f"{name}: {printable(about[name])}")
     return None
-
-
-def check_flags(truth: Path | None, cutoff: Path | None, **others: Path | None) -> None:
-    """Raise ConfigError for flags that do not go together."""
-    if (truth is None) == (cutoff is None):
-        got = "neither" if truth is None else "both"
-        raise ConfigError(
-            f"cut needs --truth to choose a cutoff, or --cutoff to use one, got {got}; pass one."
-        )
-    if cutoff is not None:
-        given = [f"--{name}" for name in ("new", "save", "report", "new_history") if others[name] is not None]
-        if given:
-            raise ConfigError(f"{given[0]} needs --truth, got --cutoff; leave one of them out.")
-        if others["out"] is None:
-            raise ConfigError("--cutoff needs --out for the lists, got none; name a file.")
-    elif others["out"] is not None and others["new"] is None:
-        print_note("the lists are those of the candidates whose truth is known; --new names others")
-
-
-def choose(
-    candidates: Path,
-    truth: Path | None,
-    new: Path | None,
-    history: Path | None,
-    new_history: Path | None,
-    metric: str,
-    n_candidates: int | None,
-) -> "CutResult":
-    """Read the files, print what they hold, and choose the cutoff."""
-    lists = read_lists(candidates, "candidates")
-    return sl.cut(
-        lists,
-        read_truth(truth, "truth"),
-        new=lists if new is None else read_lists(new, "candidates"),
-        history=read_truth(history, "history"),
-        new_history=read_truth(new_history, "new_history"),
-        metric=metric,
-        n_candidates=n_candidates,
-    )
 
 
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
@@ -157,33 +153,41 @@ def read_truth(path: Path | None, name: str) -> "Interactions | None":
     return data
 
 
-def apply_saved(candidates: Path, cutoff: Path, history: Path | None, out: Path | None) -> dict[str, Any]:
+def apply_saved(candidates: Path, flags: CutFlags) -> dict[str, Any]:
     """Cut candidates with a saved cutoff, and write the lists."""
     from shortlist.cutoff.base import Cutoff
 
-    saved = Cutoff.load(cutoff)
-    lists = saved.apply(read_lists(candidates, "candidates"), history=read_truth(history, "history"))
-    assert out is not None
+    assert flags.cutoff is not None
+    assert flags.out is not None
+    saved = Cutoff.load(flags.cutoff)
+    lists = saved.apply(read_lists(candidates, "candidates"), history=read_truth(flags.history, "history"))
+    write_lists(lists, flags.out)
+    return {
+        "out": str(flags.out),
+        "cutoff": repr(saved),
+        "lists": len(lists),
+        "items": int(lists.items.size),
+    }
+
+
+def write_lists(lists: "RankedLists", out: Path) -> None:
+    """Write lists to a file, and print how many."""
     lists.write(out)
-    n_lists, n_items, empty = len(lists), int(lists.items.size), int((lists.lengths == 0).sum())
-    print_note(describe_lists(n_lists, n_items, empty, out))
-    return {"out": str(out), "cutoff": repr(saved), "lists": n_lists, "items": n_items}
+    print_note(describe_lists(len(lists), int(lists.items.size), int((lists.lengths == 0).sum()), out))
 
 
-def cut_on_spark(
-    candidates: Path, cutoff: Path | None, history: Path | None, out: Path | None, master: str
-) -> dict[str, Any]:
+def cut_on_spark(candidates: Path, flags: CutFlags, master: str) -> dict[str, Any]:
     """Cut a folder of candidates with a saved cutoff, and write the lists to a folder."""
     from shortlist.cutoff.base import Cutoff
 
-    if cutoff is None:
+    if flags.cutoff is None:
         raise ConfigError("--spark needs --cutoff, got none; choose a cutoff with --truth and --save first.")
-    assert out is not None
-    saved, interactions = Cutoff.load(cutoff), read_truth(history, "history")
+    assert flags.out is not None
+    saved, interactions = Cutoff.load(flags.cutoff), read_truth(flags.history, "history")
     df = sl.spark.read_folder(sl.spark.open_session(master), candidates)
-    about = sl.spark.save_lists(sl.spark.cut(df, saved, history=interactions), out)
+    about = sl.spark.save_lists(sl.spark.cut(df, saved, history=interactions), flags.out)
     empty = about["empty_lists"] = sum(about["empty_lists"].values())
-    print_note(describe_lists(about["lists"], about["items"], empty, out))
+    print_note(describe_lists(about["lists"], about["items"], empty, flags.out))
     return about | {"cutoff": repr(saved)}
 
 
@@ -192,9 +196,7 @@ def describe_lists(n_lists: int, n_items: int, n_empty: int, out: Path) -> str:
     return f"{n_items:,} items in {n_lists:,} lists ({n_empty:,} empty) written to {printable(out)}"
 
 
-def write_result(
-    result: "CutResult", source: Path, out: Path | None, save: Path | None, report: Path | None
-) -> dict[str, Any]:
+def write_result(result: "CutResult", source: Path, flags: CutFlags) -> dict[str, Any]:
     """Write the files that were named; return the figures of the result in plain values."""
     low, high = result.gain_interval
     about: dict[str, Any] = {
@@ -207,18 +209,15 @@ def write_result(
         "users": result.report.n_users,
         "notes": list(result.notes),
     }
-    if out is not None and result.lists is not None:
-        result.lists.write(out)
-        lists = result.lists
-        n_empty = int((lists.lengths == 0).sum())
-        print_note(describe_lists(len(lists), int(lists.items.size), n_empty, out))
-        about["out"] = str(out)
-    if save is not None:
-        about["cutoff"] = str(result.save(save))
-    if report is not None:
+    if flags.out is not None and result.lists is not None:
+        write_lists(result.lists, flags.out)
+        about["out"] = str(flags.out)
+    if flags.save is not None:
+        about["cutoff"] = str(result.save(flags.save))
+    if flags.report is not None:
         from shortlist.reports.model_page import write_model_report
         from shortlist.reports.model_report import build_cut_report
 
-        write_model_report(build_cut_report(source.name, result), report)
-        about["report"] = str(report)
+        write_model_report(build_cut_report(source.name, result), flags.report)
+        about["report"] = str(flags.report)
     return about

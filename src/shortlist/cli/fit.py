@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,26 +58,86 @@ if TYPE_CHECKING:
     from shortlist.split import Split
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FitFlags:
+    """What is trained, how it is chosen, and which files are written.
+
+    Parameters
+    ----------
+    out
+        File for the model, replaced if it exists; with --ray, a name without ending: a folder of shards.
+    model
+        By default, all suitable models are tried and the best is used.
+    trials
+        Settings to try for each model; 1 if there is no flag.
+    metric
+        Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1.
+    cutoff
+        Stopping rule; auto: the best on validation data; for a single model, ExpectedF1.
+    seen
+        Whether items from the history may be recommended.
+    validation
+        by-time: train on the past, validate on what came later.
+    users
+        Who is validated; everyone: also users who take nothing within --horizon.
+    horizon
+        Predict what users do within this time, such as 7d, instead of their next basket.
+    test
+        Hold out the last basket of each user, or the last --horizon, in this file; if few users return, a
+        fifth of each user's items.
+    report
+        HTML report on the quality of the lists; without --test it trains once more.
+    quick
+        Train one model once, without validation and cutoff.
+    items
+        File with the content of items, one row per item: text, categories, tags, numbers.
+    checkpoint
+        With a folder as --out: file from which the same command continues if it was ended.
+    """
+
+    out: Path = Path("model.shortlist")
+    model: ModelName | None = None
+    trials: int | None = None
+    metric: MetricName | None = None
+    cutoff: Annotated[CutoffName, Parameter(converter=parse_cutoff_name)] = "auto"
+    seen: Literal["auto", "keep", "drop"] = "auto"
+    validation: ValidationName = "last-basket"
+    users: Literal["buyers", "everyone"] | None = None
+    horizon: str | None = None
+    test: Path | None = None
+    report: Path | None = None
+    quick: Annotated[bool, Parameter(show_default=False)] = False
+    items: Path | None = None
+    checkpoint: Path | None = None
+
+    def changed(self) -> list[str]:
+        """The flags that were set to something else than their default."""
+        return [flag.name for flag in fields(self) if getattr(self, flag.name) != flag.default]
+
+
+NO_FLAGS = FitFlags()
+
+
 def fit_folder(
     source: str,
-    out: Path,
-    model: str | None,
+    flags: FitFlags,
+    stopping: Stopping,
     params: Params,
     reading: Reading,
     ray: str,
-    checkpoint: Path | None,
-    others: dict[str, Any],
     json: bool,
 ) -> None:
-    """Train one model; `others` are flags that need validation lists, None where they are not given."""
-    start = time.perf_counter()
-    unused = next((name for name, value in others.items() if value is not None), None)
-    if unused is not None:
+    """Train one model on a cluster; flags that need validation lists are refused."""
+    start, out = time.perf_counter(), flags.out
+    unused = [name for name in flags.changed() if name not in ("out", "model", "quick", "checkpoint")]
+    unused = [*(name for name in unused if (name, flags.cutoff) != ("cutoff", "none")), *stopping.given()]
+    if unused:
         raise ConfigError(
-            f"--{unused} cannot be combined with a folder as --out: one model is trained once, from Parquet "
-            "files; drop it, or pass a file such as --out model.shortlist."
+            f"--{unused[0]} cannot be combined with a folder as --out: one model is trained once, from "
+            "Parquet files; drop it, or pass a file such as --out model.shortlist."
         )
-    chosen = _choose(model, params)
+    chosen = _choose(flags.model, params)
     with warnings.catch_warnings(record=True) as caught, show_progress(progress_lines()) as display:
         warnings.simplefilter("always", DataWarning)
         try:
@@ -87,7 +147,7 @@ def fit_folder(
                     source,
                     out,
                     engine=build_engine(ray),
-                    checkpoint=checkpoint,
+                    checkpoint=flags.checkpoint,
                     progress=display.epochs(f"training {type(chosen).__name__}"),
                     reading=display.update,
                     **vars(reading),
@@ -125,21 +185,8 @@ def fit_command(
     source: Source,
     /,
     *,
-    out: Path = Path("model.shortlist"),
-    model: ModelName | None = None,
-    trials: int | None = None,
-    metric: MetricName | None = None,
-    cutoff: Annotated[CutoffName, Parameter(converter=parse_cutoff_name)] = "auto",
-    seen: Literal["auto", "keep", "drop"] = "auto",
-    validation: ValidationName = "last-basket",
-    users: Literal["buyers", "everyone"] | None = None,
-    horizon: str | None = None,
-    test: Path | None = None,
-    report: Path | None = None,
-    quick: Annotated[bool, Parameter(show_default=False)] = False,
-    items: Path | None = None,
+    flags: FitFlags = NO_FLAGS,
     ray: Ray = None,
-    checkpoint: Path | None = None,
     stopping: Stopping = NONE,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
@@ -162,68 +209,21 @@ def fit_command(
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
       shortlist fit events/ --model BPRMF --ray auto --out model/
-
-    Parameters
-    ----------
-    out
-        File for the model, replaced if it exists; with --ray, a name without ending: a folder of shards.
-    model
-        By default, all suitable models are tried and the best is used.
-    trials
-        Settings to try for each model; 1 if there is no flag.
-    metric
-        Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1.
-    cutoff
-        Stopping rule; auto: the best on validation data; for a single model, ExpectedF1.
-    seen
-        Whether items from the history may be recommended.
-    validation
-        by-time: train on the past, validate on what came later.
-    users
-        Who is validated; everyone: also users who take nothing within --horizon.
-    horizon
-        Predict what users do within this time, such as 7d, instead of their next basket.
-    test
-        Hold out the last basket of each user, or the last --horizon, in this file; if few users return, a
-        fifth of each user's items.
-    report
-        HTML report on the quality of the lists; without --test it trains once more.
-    quick
-        Train one model once, without validation and cutoff.
-    items
-        File with the content of items, one row per item: text, categories, tags, numbers.
-    checkpoint
-        With a folder as --out: file from which the same command continues if it was ended.
     """
     start = time.perf_counter()
+    out, test, report = flags.out, flags.test, flags.report
     if ray is not None and not out.suffix:
-        unused = {
-            "trials": trials,
-            "cutoff": None if cutoff in ("auto", "none") else cutoff,
-            "validation": None if validation == "last-basket" else validation,
-            "seen": None if seen == "auto" else seen,
-            "metric": metric,
-            "users": users,
-            "horizon": horizon,
-            "test": test,
-            "report": report,
-            "items": items,
-        } | stopping.given()
-        fit_folder(source, out, model, params, reading, ray, checkpoint, unused, json)
-        return
-    if checkpoint is not None:
+        return fit_folder(source, flags, stopping, params, reading, ray, json)
+    if flags.checkpoint is not None:
         raise ConfigError(
             "--checkpoint needs --ray and a folder as --out, such as --out model/; leave it out."
         )
-    engine = build_engine(ray)
-    settings = _Settings(
-        model, trials, metric, cutoff, stopping, seen, validation, users, horizon, quick, params, engine
-    )
-    settings.check(report)
+    settings = _Settings(flags, stopping, params, build_engine(ray))
+    settings.check()
     check_model_path(out)
     check_writable(test, report)
     data = read_source(source, reading)
-    settings.items = None if items is None else read_content(items)
+    settings.items = None if flags.items is None else read_content(flags.items)
     if report is not None:
         settings.check_stopping_rule(data)
     split = None if test is None and report is None else settings.split(data)
@@ -240,51 +240,42 @@ def fit_command(
         tested = fitted if test is not None else settings.train(split.train_valid, data)
         write_test_report(report, source_name(source), tested, split, settings)
     fitted.save(out)
-    print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
+    return print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
 
 @dataclass
 class _Settings:
     """The flags that control training."""
 
-    model: str | None
-    trials: int | None
-    metric: str | None
-    cutoff: str
+    flags: FitFlags
     stopping: Stopping
-    seen: str
-    validation: str
-    users: Literal["buyers", "everyone"] | None
-    horizon: str | None
-    quick: bool
     params: Params
     engine: "Engine | None"
     items: "Items | None" = None
 
     def __post_init__(self) -> None:
-        self.money, is_open = self.stopping.money(), self.metric is None
-        if self.metric is None:
-            self.metric = "f1" if self.money is None else "value"
-        self.chosen = build_cutoff(self.cutoff, self.stopping, self.metric)
-        if isinstance(self.chosen, ExpectedValue) and self.money is None and is_open:
+        self.money = self.stopping.money()
+        self.metric = self.flags.metric or ("f1" if self.money is None else "value")
+        self.chosen = build_cutoff(self.flags.cutoff, self.stopping, self.metric)
+        if isinstance(self.chosen, ExpectedValue) and self.money is None and self.flags.metric is None:
             self.money, self.metric = Money.of(self.chosen.gain, self.chosen.cost), "value"
         self.given = self.params.given()
-        self.filter_seen = None if self.seen == "auto" else self.seen == "drop"
+        self.filter_seen = None if self.flags.seen == "auto" else self.flags.seen == "drop"
         self.has_params = self.params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
 
-    def check(self, report: Path | None) -> None:
+    def check(self) -> None:
         """Raise ConfigError for flags that contradict each other."""
         validated = {
-            "report": report,
-            "validation": self.validation == "by-time",
-            "users": self.users,
-            "horizon": self.horizon,
+            "report": self.flags.report,
+            "validation": self.flags.validation == "by-time",
+            "users": self.flags.users,
+            "horizon": self.flags.horizon,
             next(iter(self.stopping.given()), "cutoff"): self.chosen,
         }
         flag = next((name for name, value in validated.items() if value), None)
-        if self.quick and flag is not None:
+        if self.flags.quick and flag is not None:
             raise ConfigError(f"--{flag} needs validation, which --quick skips; drop one of them.")
-        if self.trials is not None and (self.quick or self.has_params):
+        if self.flags.trials is not None and (self.flags.quick or self.has_params):
             raise ConfigError(
                 "--trials tries several settings, so it cannot be combined with --quick, --config or a "
                 "hyperparameter; drop one of them."
@@ -293,12 +284,12 @@ class _Settings:
     @property
     def single(self) -> bool:
         """Whether the flags determine the model, so that no models are compared."""
-        return self.model is not None or self.has_params or self.quick
+        return self.flags.model is not None or self.has_params or self.flags.quick
 
     def split(self, data: "Interactions") -> "Split":
         """The test set: the last period, last baskets, or random items if few users return."""
-        if self.horizon is not None:
-            return sl.split.last_period(data, self.horizon)
+        if self.flags.horizon is not None:
+            return sl.split.last_period(data, self.flags.horizon)
         if users_return(data):
             return sl.split.last_basket(data)
         print_note("few users return, so the test set is one item in 5 of each user, drawn at random")
@@ -306,19 +297,22 @@ class _Settings:
 
     def check_stopping_rule(self, data: "Interactions") -> None:
         """Raise ConfigError if lists would end neither at a cutoff nor at a boundary."""
-        if self.cutoff != "none":
+        if self.flags.cutoff != "none":
             return
-        if not self.single or not build_model(*choose_model(self.model, self.params, data)).has_boundary:
+        if (
+            not self.single
+            or not build_model(*choose_model(self.flags.model, self.params, data)).has_boundary
+        ):
             raise ConfigError(
                 "--report needs a stopping rule, which --cutoff none removes; drop one of them."
             )
 
     def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
         """Train on `rows`; the default model is chosen from all of `data`."""
-        models: Any = self.model
-        if self.single and self.trials is None:
-            models = build_model(*choose_model(self.model, self.params, data))
-        if self.quick:
+        models: Any = self.flags.model
+        if self.single and self.flags.trials is None:
+            models = build_model(*choose_model(self.flags.model, self.params, data))
+        if self.flags.quick:
             with show_progress(progress_lines()) as display:
                 epochs = display.epochs(f"training {type(models).__name__}")
                 return fit_model(models, rows, progress=epochs, engine=self.engine, items=self.items)
@@ -330,12 +324,12 @@ class _Settings:
                 metric=self.metric,
                 gain=None if self.money is None else self.money.gain,
                 cost=None if self.money is None else self.money.cost,
-                cutoff=self._cutoff(self.single and self.trials is None),
+                cutoff=self._cutoff(self.single and self.flags.trials is None),
                 filter_seen=self.filter_seen,
-                budget=1 if self.trials is None else self.trials,
-                validation=VALIDATIONS[self.validation],
-                users=self.users,
-                horizon=self.horizon,
+                budget=1 if self.flags.trials is None else self.flags.trials,
+                validation=VALIDATIONS[self.flags.validation],
+                users=self.flags.users,
+                horizon=self.flags.horizon,
                 progress=progress_lines(),
                 engine=self.engine,
                 items=self.items,
@@ -349,9 +343,9 @@ class _Settings:
 
     def _cutoff(self, single: bool) -> Cutoff | Literal["auto"] | None:
         """The unfitted cutoff; one model gets the one of its metric by default."""
-        if self.cutoff == "none":
+        if self.flags.cutoff == "none":
             return None
-        if not single and self.cutoff == "auto" and (self.chosen is None or self.metric == "value"):
+        if not single and self.flags.cutoff == "auto" and (self.chosen is None or self.metric == "value"):
             return "auto"  # with money, fixed lengths and several calibrations are compared
         if self.chosen is not None:
             return self.chosen
@@ -405,7 +399,7 @@ def write_test_report(
         N=N,
         filter_seen=not split.data.has_repeats if filter_seen is None else filter_seen,
         money=settings.money,
-        everyone=settings.users == "everyone",
+        everyone=settings.flags.users == "everyone",
     )
     write_model_report(report, path)
 
