@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.core.engine import Fixed, ThreadEngine
+from shortlist.core.engine import FixedFunction, ThreadEngine
 from shortlist.errors import ConfigError
 from shortlist.paper.experiment import Experiment, Runner
 from shortlist.paper.variants import ValidationUsers, evaluate_trial
@@ -98,7 +98,7 @@ def test_arrays_of_a_task_are_in_the_store_of_its_node(cluster, monkeypatch):
 
     monkeypatch.setattr(ray_session, "SMALL", 1000)
     data = crowd()
-    function = Fixed(partial(describe_arrays, data, np.ones(500)))
+    function = FixedFunction(partial(describe_arrays, data, np.ones(500)))
     found = (False, False, True, data.n_rows)  # arrays that can be written are copied
     assert list(sl.RayEngine().map(function, [0, 1])) == [found] * 2
     assert list(sl.RayEngine().map(function, [2])) == [found]

@@ -44,7 +44,7 @@ class Engine(ABC):
         """
 
 
-class Fixed:
+class FixedFunction:
     """A function whose data never changes: a cluster gets it once, for any number of calls of `map`."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:

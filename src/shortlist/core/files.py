@@ -19,7 +19,7 @@ from shortlist.errors import DataError
 UNTOUCHED = 0  # modification time of a temporary file before anything is written to it
 
 
-class _Temporary(NamedTuple):
+class _TemporaryFile(NamedTuple):
     """A temporary file beside its target; it is not removed while a process holds its lock."""
 
     path: Path
@@ -64,7 +64,7 @@ def check_writable(*targets: Path | None) -> None:
         _discard(_reserve(target))
 
 
-def _reserve(target: Path) -> _Temporary:
+def _reserve(target: Path) -> _TemporaryFile:
     """Create an empty temporary file for `target`, and lock it; DataError if this is not possible."""
     try:
         return _create_locked(target)
@@ -72,7 +72,7 @@ def _reserve(target: Path) -> _Temporary:
         raise DataError(f"cannot write {target}: {error.strerror or error}; choose another path.") from None
 
 
-def _create_locked(target: Path) -> _Temporary:
+def _create_locked(target: Path) -> _TemporaryFile:
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         if not stat.S_ISREG(mode := target.stat().st_mode) and not stat.S_ISDIR(mode):
             raise DataError(f"cannot write {target}: it is not a regular file; choose another path.")
@@ -89,12 +89,12 @@ def _create_locked(target: Path) -> _Temporary:
                 continue
             os.utime(path, ns=(UNTOUCHED, UNTOUCHED))
         except BaseException:
-            _discard(_Temporary(path, lock))
+            _discard(_TemporaryFile(path, lock))
             raise
         if sys.platform == "win32":  # an open file cannot be renamed there
             os.close(lock)
             lock = -1
-        return _Temporary(path, lock)
+        return _TemporaryFile(path, lock)
 
 
 def _remove_leftovers(folder: Path, prefix: str) -> None:
@@ -158,7 +158,7 @@ def _is_same_file(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _discard(temporary: _Temporary) -> None:
+def _discard(temporary: _TemporaryFile) -> None:
     """Remove the temporary file if it is still there, even when Ctrl-C arrives here."""
     try:
         temporary.path.unlink(missing_ok=True)

@@ -67,7 +67,7 @@ KEYWORDS = f"{FUNCTIONS} is null like true false as case when then else end"
 QUOTED = r"""("[^"]*"|'(?:[^']|'')*')"""
 
 
-class Prepared(NamedTuple):
+class PreparedTable(NamedTuple):
     """A table with one flat column per name, without the rows that are no interactions."""
 
     rows: pl.LazyFrame
@@ -88,7 +88,7 @@ def flat_types(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield path, kind
 
 
-def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) -> Prepared:
+def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) -> PreparedTable:
     """Apply what is known of an export, flatten nested columns and keep the rows that `where` selects.
 
     `options` of the result name the columns that were chosen.
@@ -116,7 +116,7 @@ def prepare(frame: pl.LazyFrame, options: ReadOptions, export: Export | None) ->
     if export is not None:  # guests are no users, and the rules have chosen the rows
         options = replace(options, missing="drop", where=ALL_ROWS)
     names = [name for name in names if name in roles.values() or name not in needed]  # others are unused
-    return Prepared(rows, names, options.with_names(options.names._replace(**roles)), notes)
+    return PreparedTable(rows, names, options.with_names(options.names._replace(**roles)), notes)
 
 
 def _first(columns: Names, names: list[str]) -> str | None:

@@ -18,7 +18,7 @@ from shortlist.data.columns import (
     DataSource,
     NegativeWeights,
     ReadOptions,
-    Subtracted,
+    ReturnCounts,
     Table,
     belongs_to_other_role,
     html_table,
@@ -173,7 +173,10 @@ def _settle_negative(
         if table.options.negative_weights == "subtract" and not table.has_ratings:
             left, keep, is_matched = subtract_returns(user, item, time, weight)
             removed, reduced = ((weight >= 0) & mask for mask in (~keep, keep & (left < weight)))
-            weight, outcome = left, Subtracted(*(int(mask.sum()) for mask in (is_matched, removed, reduced)))
+            weight, outcome = (
+                left,
+                ReturnCounts(*(int(mask.sum()) for mask in (is_matched, removed, reduced))),
+            )
     table.note_negative(int(negative.sum()), weight.size, outcome)
     return keep, weight
 

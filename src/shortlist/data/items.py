@@ -25,10 +25,12 @@ KINDS = ("categories", "tags", "text", "numbers", "dates", "vector")  # the keyw
 MIN_WORDS = 2.0  # mean words per row from which a column of strings is text
 MAX_DISTINCT = 0.5  # distinct values per row up to which other strings are categories
 
-Given = Mapping[str, Sequence[str] | str | None]
+GivenColumns = Mapping[str, Sequence[str] | str | None]
 
 
-def assign_kinds(frame: pl.DataFrame, given: Given, item_id: str) -> tuple[dict[str, str], dict[str, str]]:
+def assign_kinds(
+    frame: pl.DataFrame, given: GivenColumns, item_id: str
+) -> tuple[dict[str, str], dict[str, str]]:
     """(column → kind, unused column → reason); columns that the caller names are never recognized by type."""
     kinds: dict[str, str] = {}
     for kind, columns in given.items():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shortlist.auto.validation import Holdout, Validation, build_model, validate
-from shortlist.core.engine import Engine, Fixed, ThreadEngine, thread_count
+from shortlist.core.engine import Engine, FixedFunction, ThreadEngine, thread_count
 from shortlist.core.files import write_text
 from shortlist.data.datasets import load_dataset
 from shortlist.data.interactions import Interactions
@@ -119,9 +119,9 @@ class Runner:
         return next(iter(self.engine.map(self._bound, [(function, args)])))
 
     @cached_property
-    def _bound(self) -> Fixed:
+    def _bound(self) -> FixedFunction:
         """One function for all tasks, so that a cluster gets the experiment once."""
-        return Fixed(partial(_apply, self.experiment))
+        return FixedFunction(partial(_apply, self.experiment))
 
     def map(self, job: Callable[..., Any], points: Iterable[tuple[Any, ...]]) -> list[Any]:
         """job(*point) for every point, in order; as many at once as there are places."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import ray
 from ray.exceptions import GetTimeoutError
 
-from shortlist.core.engine import Fixed
+from shortlist.core.engine import FixedFunction
 from shortlist.errors import ConfigError
 from shortlist.scale.environment import check_address, check_code, code_stamp, worker_environment
 
@@ -155,7 +155,7 @@ def node_cpus() -> list[int]:
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-fixed_functions: WeakKeyDictionary[Fixed, tuple[str, str, list[Any]]] = WeakKeyDictionary()
+fixed_functions: WeakKeyDictionary[FixedFunction, tuple[str, str, list[Any]]] = WeakKeyDictionary()
 sharing = threading.Lock()
 SMALL, LARGE = 1 << 16, 1 << 26  # bytes of an array
 TASKS_PER_CPU = 2  # submitted at once, so that no CPU waits for the driver
@@ -204,11 +204,11 @@ def pack_function(function: Callable[..., Any]) -> tuple[bytes, list[npt.NDArray
 
 
 def _share(function: Callable[..., Any]) -> tuple[str, list[Any]]:
-    """A name, and a reference to the function in the store; the same for every call with a `Fixed` function.
+    """A name, and a reference to the function in the store; the same for every call of a `FixedFunction`.
 
     The reference is in a list, so that Ray does not load the function before the code is compared.
     """
-    if not isinstance(function, Fixed):
+    if not isinstance(function, FixedFunction):
         return secrets.token_hex(8), [ray.put(pack_function(function))]
     session = ray.get_runtime_context().get_job_id()
     with sharing:
