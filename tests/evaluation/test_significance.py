@@ -160,7 +160,21 @@ def test_few_skewed_values_are_rejected_less_often_than_by_their_means():
         means = bootstrap_means(change, 400, seed)
         plain += (1 + (np.abs(means - change.mean()) >= abs(change.mean())).sum()) / 401 <= 0.05
         ours += test.p_bootstrap <= 0.05
-    assert ours < 0.8 * plain
+    assert ours < 0.6 * plain
+
+
+def test_few_values_against_a_plain_count():
+    """The larger p-value of both sides together and of twice the observed side, whichever sign it has."""
+    change = np.random.default_rng(3).lognormal(0, 1, 12) - 1.0
+    means = bootstrap_means(change, 500, 7)
+    squares = bootstrap_means(change**2, 500, 7)
+    t = [(m - change.mean()) / np.sqrt(s - m * m) for m, s in zip(means, squares, strict=True)]
+    observed = change.mean() / change.std()
+    both, side = sum(abs(x) >= observed for x in t), sum(x >= observed for x in t)
+    expected = (1 + max(both, 2 * side)) / 501
+    assert observed > 0
+    for values, baseline in ((change, np.zeros(12)), (np.zeros(12), change)):
+        assert paired_test(values, baseline, resamples=500, seed=7).p_bootstrap == pytest.approx(expected)
 
 
 def test_p_value_at_the_floor_is_a_bound():

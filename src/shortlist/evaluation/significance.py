@@ -31,7 +31,7 @@ class PairedTest:
     p_bootstrap, p_t, p_wilcoxon
         Two-sided p-values of the paired bootstrap, the paired t-test and Wilcoxon's signed-rank test. With up
         to 100 values the bootstrap compares t statistics, because means of few skewed values are too often
-        far from 0.
+        far from 0, and takes the larger p-value of both sides together and of twice the observed side.
     resamples
         Number of bootstrap samples. `p_bootstrap` is never below 1 / (1 + resamples); then it is a bound.
 
@@ -130,13 +130,20 @@ def paired_test(
         change = sums / sizes.mean()
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     # under the null hypothesis the means vary around 0 as the bootstrap means vary around the observed mean
-    distance, observed = np.abs(means - mean), abs(mean)
-    if change.size <= FEW and groups is None:
+    distance, observed = (
+        (means - mean) * (1 if mean >= 0 else -1),
+        abs(mean),
+    )  # positive: on the observed side
+    is_small = change.size <= FEW and groups is None
+    if is_small:
         deviation = np.sqrt(np.maximum(bootstrap_means(change * change, resamples, seed) - means**2, 0))
-        far = np.where(distance > TINY, np.inf, 0.0)  # samples of equal values
+        far = np.where(np.abs(distance) > TINY, np.copysign(np.inf, distance), 0.0)  # samples of equal values
         distance = np.divide(distance, deviation, where=deviation > TINY, out=far)
         observed = observed / change.std() if change.std() > TINY else np.inf if observed else 0.0
-    as_far = int((distance >= observed * (1 - 1e-12)).sum())
+    limit = observed * (1 - 1e-12)
+    as_far = int((np.abs(distance) >= limit).sum())
+    if is_small:  # t statistics of skewed values are skewed: the observed side may be the longer one
+        as_far = max(as_far, min(2 * int((distance >= limit).sum()), resamples))
     p_t, p_wilcoxon = _classical(change)
     p_bootstrap = (1 + as_far) / (1 + resamples)
     return PairedTest(mean, float(low), float(high), level, p_bootstrap, p_t, p_wilcoxon, resamples)
