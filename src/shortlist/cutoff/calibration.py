@@ -84,9 +84,9 @@ def basket_sizes(history: Interactions, user: Ints) -> Doubles:
     that over all baskets.
     """
     sizes = np.empty((user.size, 4))
-    known = user if history.n_users else np.full(user.size, UNKNOWN, np.int32)
+    numbers = user if history.n_users else np.full(user.size, UNKNOWN, np.int32)
     baskets = read_only(history.user_baskets), read_only(history.baskets)
-    fill_basket_sizes(read_only(known), *baskets, float(history.mean_basket_size), sizes)
+    fill_basket_sizes(read_only(numbers), *baskets, float(history.mean_basket_size), sizes)
     return sizes
 
 

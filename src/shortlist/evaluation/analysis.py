@@ -80,13 +80,13 @@ def _repeats(report: Report) -> RepeatCounts:
 
 def _user_slices(report: Report, sizes: Ints, edges: tuple[int, ...]) -> pl.DataFrame:
     """Means per slice."""
-    found = ranges(sizes, edges)
+    slices = ranges(sizes, edges)
     return pl.DataFrame(
         {
-            "slice": [label for label, _ in found],
-            "users": [int(who.sum()) for _, who in found],
-            "cover_ratio": [float(report.covered[who].mean()) for _, who in found],
-            **{name: [float(report.values(name)[who].mean()) for _, who in found] for name in COLUMNS},
+            "slice": [label for label, _ in slices],
+            "users": [int(who.sum()) for _, who in slices],
+            "cover_ratio": [float(report.covered[who].mean()) for _, who in slices],
+            **{name: [float(report.values(name)[who].mean()) for _, who in slices] for name in COLUMNS},
         }
     )
 
@@ -239,7 +239,7 @@ class RiskCoverage:
             Series("random order", [coverage[0], 1.0], [1 - self.area_random] * 2, 7, dotted=False),
         ]
         chart = line_chart(title, "share of users with a list", self.metric, series)
-        return Figure(title, chart, tuple((one.name, one.style) for one in series))
+        return Figure(title, chart, tuple((line.name, line.style) for line in series))
 
     def __repr__(self) -> str:
         areas = f"area {self.area:.4f}, random {self.area_random:.4f}, ideal {self.area_ideal:.4f}"

@@ -119,11 +119,11 @@ class Comparison:
                 digits = metric_of(metric).digits
                 cells = [f"{mean:,.{digits}f}{signs[name]}" for mean, name in means]
                 table = table.with_columns(pl.Series(TITLES[metric], cells))
-        found = self._tests_of(self.metrics[0])
+        tests = self._tests_of(self.metrics[0])
         label = f"difference in {TITLES.get(self.metrics[0], self.metrics[0])}"
         first = metric_of(self.metrics[0])
-        intervals = [_interval(found[name], first) if name in found else "" for name in self.reports]
-        p = [self._p_text(found[name]) if name in found else "" for name in self.reports]
+        intervals = [_interval(tests[name], first) if name in tests else "" for name in self.reports]
+        p = [self._p_text(tests[name]) if name in tests else "" for name in self.reports]
         return table.with_columns(pl.Series(label, intervals, pl.String), pl.Series("p (Holm)", p, pl.String))
 
     def _p_text(self, row: dict[str, Any]) -> str:
@@ -197,9 +197,9 @@ class Comparison:
         """
         spans = []
         for metric in self.metrics:
-            found, signs = self._tests_of(metric), self._signs(metric)
+            tests, signs = self._tests_of(metric), self._signs(metric)
             for name, runs in self.reports.items():
-                middle, low, high = (found.get(name, {}).get(k, 0.0) for k in ("difference", "low", "high"))
+                middle, low, high = (tests.get(name, {}).get(k, 0.0) for k in ("difference", "low", "high"))
                 short = name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
                 kind = metric_of(metric)
                 label = f"{short} {kind.text(float(np.mean([run.mean(metric) for run in runs])))}"
@@ -277,10 +277,9 @@ class Comparison:
         """
         wide = self.table
         for metric in self.metrics:
-            one = self.tests.filter(pl.col("metric") == metric).drop("metric")
-            wide = wide.join(
-                one.rename({c: f"{metric} {c}" for c in one.columns if c != "model"}), on="model", how="left"
-            )
+            tests = self.tests.filter(pl.col("metric") == metric).drop("metric")
+            names = {column: f"{metric} {column}" for column in tests.columns if column != "model"}
+            wide = wide.join(tests.rename(names), on="model", how="left")
         return wide.write_csv()
 
     def to_json(self) -> str:
@@ -297,13 +296,13 @@ class Comparison:
         >>> import json; json.loads(sl.compare({"A": {"ann": ["tea"]}}, truth).to_json())["baseline"]
         'A'
         """
-        found = {
+        content = {
             "baseline": self.baseline,
             "table": self.table.to_dicts(),
             "tests": self.tests.to_dicts(),
             "reports": {name: [run.to_dict() for run in runs] for name, runs in self.reports.items()},
         }
-        return json.dumps(without_nan(found), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(without_nan(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def write(self, path: str | Path) -> Path:
         """Write the comparison in the format of the file's extension.

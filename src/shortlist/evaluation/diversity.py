@@ -95,9 +95,9 @@ class IntraListDiversity(ListMetric):
             if n < 2:
                 continue
             rows = shown[shown != UNKNOWN]
-            part: Any = users[rows]
+            users_of_shown: Any = users[rows]
             weight = scale[rows]
-            alike = ((part @ part.T).toarray() * weight[:, None] * weight).sum() - (
+            alike = ((users_of_shown @ users_of_shown.T).toarray() * weight[:, None] * weight).sum() - (
                 given.n_users_of[rows] > 0
             ).sum()
             distances.append(1 - alike / (n * (n - 1)))
@@ -185,8 +185,8 @@ def measure_diversity(
     >>> measure_diversity({"ann": ["jam"]}, history)["catalog_coverage"]
     0.5
     """
-    known = Interactions.of(history)
-    given = ListItems(as_lists(lists), known, None if truth is None else Interactions.of(truth))
+    past = Interactions.of(history)
+    given = ListItems(as_lists(lists), past, None if truth is None else Interactions.of(truth))
     metrics = ListMetric.registry.items()
     return {
         name: metric.value(given) for name, metric in metrics if truth is not None or not metric.needs_truth

@@ -49,7 +49,7 @@ SUMS = ("dcg", "dcg_capped", "precision_sum", "expected_hits", "gain", "gain_dcg
 PER_USER = ("lengths", "hits", "first", "dcg", "dcg_capped", "precision_sum", "confidence")  # of a Report
 
 
-class PartSums(NamedTuple):
+class ChunkSums(NamedTuple):
     """The sums of one part of the lists."""
 
     rows: Ints  # (n,) evaluated users with a list, ascending
@@ -84,11 +84,11 @@ class MetricAccumulator:
         self.n_lists = self.ignored = 0
         self.has_probabilities: bool | None = None
 
-    def evaluate_file(self, path: Path) -> PartSums:
+    def evaluate_file(self, path: Path) -> ChunkSums:
         """The sums of the lists in one file."""
         return self.evaluate(RankedLists.read(path))
 
-    def evaluate(self, lists: RankedLists) -> PartSums:
+    def evaluate(self, lists: RankedLists) -> ChunkSums:
         """The sums of some lists; they are not added, and can be computed anywhere."""
         chunk = self.truth.chunk(lists)
         counted = chunk.order[chunk.row[chunk.order] >= 0]
@@ -111,7 +111,7 @@ class MetricAccumulator:
         unknown = np.empty(0, np.int32)
         if (chunk.code < 0).any():
             unknown = lists.items[np.repeat(local >= 0, lengths) & (chunk.code[lists.items] < 0)]
-        return PartSums(
+        return ChunkSums(
             rows=rows,
             per_user=per_user,
             totals=totals,
@@ -121,28 +121,28 @@ class MetricAccumulator:
             origin=lists.origin,
         )
 
-    def add(self, part: PartSums) -> None:
-        """Add one part."""
-        rows = part.rows
+    def add(self, sums: ChunkSums) -> None:
+        """Add the sums of one chunk."""
+        rows = sums.rows
         if self.has_list[rows].any():
             raise DataError("a user must have one list, got a user in two chunks; remove one of the lists.")
-        if self.has_probabilities not in (None, part.has_probabilities):
+        if self.has_probabilities not in (None, sums.has_probabilities):
             raise DataError(
                 "either all chunks or none must have probabilities, got both kinds; drop the probabilities."
             )
-        self.has_probabilities = part.has_probabilities
+        self.has_probabilities = sums.has_probabilities
         self.has_list[rows] = True
-        self.n_lists += part.n_lists
-        self.ignored += part.n_lists - rows.size
-        for name, values in part.per_user.items():
+        self.n_lists += sums.n_lists
+        self.ignored += sums.n_lists - rows.size
+        for name, values in sums.per_user.items():
             self.per_user[name][rows] = values
-        for total, more in zip(self.totals, part.totals, strict=True):
+        for total, more in zip(self.totals, sums.totals, strict=True):
             total += more
-        if part.unknown_items is not None:
-            self.unknown_items.append(part.unknown_items)
+        if sums.unknown_items is not None:
+            self.unknown_items.append(sums.unknown_items)
 
     def report(self) -> Report:
-        """The report on all parts added so far."""
+        """The report on all chunks added so far."""
         truth, sums = self.truth, self.per_user
         if self.n_lists and not self.has_list.any():
             raise DataError(
@@ -275,14 +275,14 @@ def evaluate(
         GroundTruth(truth, history, users, weighted=gains is not None), history, max_items
     )
     if isinstance(lists, (str, Path)) and Path(lists).is_dir():
-        parts = check_engine(engine).map(metrics.evaluate_file, list_parts(Path(lists)))
+        chunks = check_engine(engine).map(metrics.evaluate_file, list_parts(Path(lists)))
     else:
         check_engine(engine)
-        parts = map(metrics.evaluate, as_chunks(lists))
-    for number, part in enumerate(parts):
-        metrics.add(part)
+        chunks = map(metrics.evaluate, as_chunks(lists))
+    for number, sums in enumerate(chunks):
+        metrics.add(sums)
         if number == 0:
-            warn_if_trained_on((part.origin,), truth, "the metrics are too high")
+            warn_if_trained_on((sums.origin,), truth, "the metrics are too high")
     report = metrics.report()
     return report if money is None else replace(report, money=money)
 
@@ -383,7 +383,7 @@ def compare(
     def evaluate_run(lists: Lists) -> Report:
         return evaluate(lists, truth, max_items=max_items, users=users)
 
-    reports = {name: _reports(name, one, truth, evaluate_run) for name, one in results.items()}
+    reports = {name: _reports(name, runs, truth, evaluate_run) for name, runs in results.items()}
     if money is not None:
         reports = {name: [replace(run, money=money) for run in runs] for name, runs in reports.items()}
     first = reports[baseline][0]
@@ -393,7 +393,7 @@ def compare(
                 "models must be evaluated on the same users with the same max_items, got others for "
                 f"{name!r}; evaluate all of them on one truth."
             )
-    found = {
+    tests = {
         (name, metric): paired_test(
             _per_user(runs, metric),
             _per_user(reports[baseline], metric),
@@ -406,7 +406,7 @@ def compare(
         if name != baseline
         for metric in metrics
     }
-    return Comparison(reports, baseline, metrics, level, found)
+    return Comparison(reports, baseline, metrics, level, tests)
 
 
 def _check_metrics(metrics: Sequence[str] | None, money: Money | None) -> tuple[str, ...]:
@@ -423,13 +423,13 @@ def _check_metrics(metrics: Sequence[str] | None, money: Money | None) -> tuple[
     return tuple(metrics)
 
 
-def _same_lists(one: Report, other: Report) -> bool:
+def _same_lists(first: Report, other: Report) -> bool:
     """Whether two reports are on the same users, and at the same times if they have times."""
-    if not one.user_ids.equals(other.user_ids) or one.max_items != other.max_items:
+    if not first.user_ids.equals(other.user_ids) or first.max_items != other.max_items:
         return False
-    if not (isinstance(one, TimedReport) and isinstance(other, TimedReport)):
-        return type(one) is type(other)
-    return np.array_equal(one.times, other.times)
+    if not (isinstance(first, TimedReport) and isinstance(other, TimedReport)):
+        return type(first) is type(other)
+    return np.array_equal(first.times, other.times)
 
 
 def _users_of_all(results: Mapping[str, Any]) -> pl.Series:

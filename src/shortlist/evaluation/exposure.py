@@ -108,14 +108,14 @@ class ExposureReport:
     @cached_property
     def not_estimable(self) -> dict[str, str]:
         """Metrics that cannot be estimated, and why."""
-        found = dict.fromkeys(_metrics_of_all_relevant(), UNKNOWN_RELEVANT)
+        reasons = dict.fromkeys(_metrics_of_all_relevant(), UNKNOWN_RELEVANT)
         if not self.covered.any():
-            found["precision"] = "no evaluated list has items"
+            reasons["precision"] = "no evaluated list has items"
         elif self.unseen.any() and self.unseen.max() > self.n_added:
-            found["precision"] = NO_PROPENSITY
+            reasons["precision"] = NO_PROPENSITY
         if not self.probabilities.size:
-            found["calibration_error"] = "needs lists with probabilities of which some items were shown"
-        return found
+            reasons["calibration_error"] = "needs lists with probabilities of which some items were shown"
+        return reasons
 
     def mean(self, metric: str) -> float:
         """Return the mean of a metric over covered users.
@@ -193,7 +193,7 @@ class ExposureReport:
         >>> sl.evaluate_shown(shown, truth, shown).to_dict()["recall"] is None
         True
         """
-        found: dict[str, Any] = {
+        estimates: dict[str, Any] = {
             "users": self.n_users,
             "cover_ratio": self.cover_ratio,
             "unseen_share": self.unseen_share,
@@ -201,7 +201,7 @@ class ExposureReport:
             "precision_bounds": self.precision_bounds if self.covered.any() else None,
             "calibration_error": self.calibration_error,
         }
-        return {**found, **dict.fromkeys(_metrics_of_all_relevant()), "not_estimable": self.not_estimable}
+        return {**estimates, **dict.fromkeys(_metrics_of_all_relevant()), "not_estimable": self.not_estimable}
 
     def __repr__(self) -> str:
         precision = "unknown" if self.precision is None else f"{self.precision:.4f}"
@@ -211,8 +211,8 @@ class ExposureReport:
 
     def __str__(self) -> str:
         low, high = self.precision_bounds
-        known = {"precision": self.precision, "calibration_error": self.calibration_error}
-        rows = {name: value for name, value in known.items() if value is not None}
+        estimates = {"precision": self.precision, "calibration_error": self.calibration_error}
+        rows = {name: value for name, value in estimates.items() if value is not None}
         lines = [
             plain(pl.DataFrame({"metric": list(rows), "estimate": list(rows.values())})),
             f"{self.n_users:,} users, {self.cover_ratio:.1%} covered, {self.unseen_share:.1%} of items not "
@@ -267,8 +267,8 @@ def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedL
     chunk = ground.chunk(lists)
     seen = propensities > 0
     relevant = ground.relevant(chunk) & seen
-    known = shown.users.align(lists.users) != UNKNOWN
-    if not known.any():
+    was_shown = shown.users.align(lists.users) != UNKNOWN
+    if not was_shown.any():
         raise DataError(
             f"lists must belong to users who were shown something, got {len(lists)} lists of other users; "
             "check the user ids."
@@ -277,16 +277,16 @@ def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedL
 
     def per_list(values: Any) -> Any:
         total = np.concatenate([[0], np.cumsum(values)])
-        return np.diff(total[lists.indptr])[known]
+        return np.diff(total[lists.indptr])[was_shown]
 
-    rows = seen & np.repeat(known, np.diff(lists.indptr))
+    rows = seen & np.repeat(was_shown, np.diff(lists.indptr))
     p = lists.probabilities
     rows = rows & ~np.isnan(p) if p is not None else np.zeros(seen.size, np.bool_)
     added = np.zeros(shown.items.size) if shown.propensities is None else shown.propensities < 1
     n_added = np.diff(np.concatenate([[0], np.cumsum(added)])[shown.indptr]).max(initial=0)
     return ExposureReport(
-        user_ids=lists.users.to_ids(np.flatnonzero(known)),
-        lengths=np.diff(lists.indptr)[known].astype(np.int32),
+        user_ids=lists.users.to_ids(np.flatnonzero(was_shown)),
+        lengths=np.diff(lists.indptr)[was_shown].astype(np.int32),
         hits=per_list(relevant).astype(np.int32),
         unseen=per_list(~seen).astype(np.int32),
         weighted_hits=per_list(relevant * weights),

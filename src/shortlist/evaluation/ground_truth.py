@@ -255,16 +255,16 @@ def _example(ids: IdMap) -> str:
     return f"{kind} {ids.values[0]!r:.40}" if len(ids) else kind.replace("the", "a")
 
 
-def _align(ids: IdMap, known: IdMap, what: str) -> Ints:
-    """(n_ids,) the index of each id in `known`, -1 for unknown ids."""
-    is_integer = ids.values.dtype.is_integer(), known.values.dtype.is_integer()
+def _align(ids: IdMap, id_map: IdMap, what: str) -> Ints:
+    """(n_ids,) the index of each id in the map, -1 for unknown ids."""
+    is_integer = ids.values.dtype.is_integer(), id_map.values.dtype.is_integer()
     if len(ids) and is_integer[0] != is_integer[1]:
         raise DataError(
             f"ids of {what} must have one type in lists, truth and history, got {_example(ids)} and "
-            f"{_example(known)}; cast one of them. A CSV file whose ids are all numbers is read as integers; "
-            "Parquet keeps the type."
+            f"{_example(id_map)}; cast one of them. A CSV file whose ids are all numbers is read as "
+            "integers; Parquet keeps the type."
         )
-    return known.align(ids)
+    return id_map.align(ids)
 
 
 def _check(lists: RankedLists) -> None:

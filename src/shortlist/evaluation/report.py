@@ -404,7 +404,7 @@ class Report:
         0.5
         """
         covered = {metric: self.mean(metric, "covered") for metric in self.metrics}
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "users": self.n_users,
             "covered_users": int(self.covered.sum()),
             "users_without_list": self.unlisted,
@@ -421,10 +421,10 @@ class Report:
             "empty_lists": 1 - self.cover_ratio,
         }
         if self.money is not None:
-            found["money"] = asdict(self.money) | money_row(self.test("value"))
+            content["money"] = asdict(self.money) | money_row(self.test("value"))
         if self.repeats is not None:
-            found["repeat_explore"] = self.repeat_explore.to_dicts()
-        return found
+            content["repeat_explore"] = self.repeat_explore.to_dicts()
+        return content
 
     def to_pandas(self) -> Any:
         """The per-user table `users` as a pandas DataFrame.
@@ -558,8 +558,8 @@ class TimedReport(Report):
     def users(self) -> pl.DataFrame:
         """One row per request: user, time, and the columns of `Report.users`."""
         table = Report.users.func(self)  # type: ignore[attr-defined]
-        found: pl.DataFrame = table.insert_column(1, self._datetimes())
-        return found
+        timed: pl.DataFrame = table.insert_column(1, self._datetimes())
+        return timed
 
     @cached_property
     def groups(self) -> Ints:
@@ -609,7 +609,7 @@ class TimedReport(Report):
                 "start": pl.Series(starts).cast(pl.Datetime("us")),
                 "requests": counts,
                 "cover_ratio": mean(self.covered),
-                **{name: mean(one) for name, one in values.items()},
+                **{name: mean(column) for name, column in values.items()},
             }
         )
 

@@ -232,14 +232,15 @@ def fold_in_users(
         positive_rate = pairs.density[u]
         if hyper.positive_rate > 0:  # training rejects the draws that hit a liked item
             positive_rate = hyper.positive_rate / (1 - (1 - hyper.positive_rate) * pairs.density[u])
-        own = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate, contexts[u])
+        user_pairs = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate, contexts[u])
         for f in range(n):
             x[f] = trial[f] = np.float64(vectors[u, f])
         x[n] = trial[n] = np.float64(boundary[u])
         value, slope, length, n_steps, n_trials = 0.0, 0.0, 0.0, 0, 0
         while True:  # n_trials 0: a new step from x = trial, else the trials of its length
             # one call for both, because the loss is inlined
-            reached = fold_in_loss(trial, own, items, bias, hyper, pool, grad, none if n_trials else hess)
+            curvature = none if n_trials else hess
+            reached = fold_in_loss(trial, user_pairs, items, bias, hyper, pool, grad, curvature)
             if n_trials == 0:
                 value, slope, length, n_trials = reached, 0.0, 1.0, 1
                 for f in range(n + 1):
@@ -297,8 +298,8 @@ def solve_boundaries(
 ) -> None:
     """Minimize loss + lambda_t · (t_u − t)² per user: Newton's method inside a bracket."""
     for u in range(indptr.size - 1):
-        own, labels = scores[indptr[u] : indptr[u + 1]], relevant[indptr[u] : indptr[u + 1]]
-        at_t = _loss_derivatives(t, own, labels, negative_weight)[0]
+        user_scores, labels = scores[indptr[u] : indptr[u + 1]], relevant[indptr[u] : indptr[u + 1]]
+        at_t = _loss_derivatives(t, user_scores, labels, negative_weight)[0]
         if at_t == 0.0:
             boundaries[u], slopes[u] = t, 0.0
             continue
@@ -306,7 +307,7 @@ def solve_boundaries(
         low, high = min(t, far), max(t, far)
         x = 0.5 * (low + high)
         for _ in range(MAX_BOUNDARY_STEPS):
-            slope, curve = _loss_derivatives(x, own, labels, negative_weight)
+            slope, curve = _loss_derivatives(x, user_scores, labels, negative_weight)
             slope += 2.0 * lambda_t * (x - t)
             curve += 2.0 * lambda_t
             if slope < 0.0:

@@ -398,28 +398,28 @@ def compute_joint_utilities(
     pmf, rest, joint = np.empty(width + 2), np.empty(width + 2), np.empty(width + 2)
     factor, others, over = np.zeros((width + 1) * (width + 2)), np.empty(LONGEST_TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
-        own = p[indptr[u] : indptr[u + 1]]
+        chances = p[indptr[u] : indptr[u + 1]]
         support, mean, variance, third = 1, 0.0, 0.0, 0.0
         pmf[0] = 1.0
-        for i in range(own.size):
-            support = _convolve(pmf, support, own[i])
-            q = own[i] * (1.0 - own[i])
-            mean, variance, third = mean + own[i], variance + q, third + q * (1.0 - 2.0 * own[i])
+        for i in range(chances.size):
+            support = _convolve(pmf, support, chances[i])
+            q = chances[i] * (1.0 - chances[i])
+            mean, variance, third = mean + chances[i], variance + q, third + q * (1.0 - 2.0 * chances[i])
         n_missed = fill_count_pmf(others, missed[u], dispersion)
         if ndcg:
-            _fill_ndcg_factor(factor, own.size, support, others, n_missed, ideal)
+            _fill_ndcg_factor(factor, chances.size, support, others, n_missed, ideal)
         else:
-            _fill_f1_factor(factor, own.size + support, others, n_missed, over)
+            _fill_f1_factor(factor, chances.size + support, others, n_missed, over)
         joint[:support] = 0.0
-        for i in range(own.size):
+        for i in range(chances.size):
             if refined:
-                q = own[i] * (1.0 - own[i])
+                q = chances[i] * (1.0 - chances[i])
                 _fill_refined_pmf(
-                    rest, support, mean - own[i], variance - q, third - q * (1.0 - 2.0 * own[i])
+                    rest, support, mean - chances[i], variance - q, third - q * (1.0 - 2.0 * chances[i])
                 )
             else:
-                _deconvolve(pmf, support, own[i], rest)
-            gain, total = own[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
+                _deconvolve(pmf, support, chances[i], rest)
+            gain, total = chances[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
             row = factor[(i + 1) * (support if ndcg else 1) :]
             for m in range(1, support):
                 joint[m] += gain * rest[m - 1]

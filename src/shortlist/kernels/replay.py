@@ -380,7 +380,7 @@ class EASEWeights(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory for one user at a time; entries are valid if they carry the current mark."""
 
-    own: Longs  # (n_items,) mark of the snapshot whose user has the item
+    bought: Longs  # (n_items,) mark of the snapshot whose user has the item
     candidate: Longs  # (n_items,) mark of the snapshot in which the item is a candidate
     purchases: Doubles  # (n_items,) own baskets with it
     decayed: Doubles  # (n_items, len(DECAYS) + 1) decayed counts
@@ -409,8 +409,8 @@ def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: i
         slow, middle, fast = DECAYS[2] ** back, DECAYS[1] ** back, DECAYS[0] ** back
         for row in range(users.baskets[b], users.baskets[b + 1]):
             i = users.item[row]
-            if scratch.own[i] != mark:
-                scratch.own[i] = mark
+            if scratch.bought[i] != mark:
+                scratch.bought[i] = mark
                 scratch.own_items[n] = i
                 n += 1
                 scratch.purchases[i] = 0
@@ -540,7 +540,7 @@ def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, 
         value = scratch.ease[row]
         if value > least:
             i = ease.items[row]
-            if scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
+            if scratch.candidate[i] != mark and (rules.has_repeats or scratch.bought[i] != mark):
                 size = _insert(top, size, value, i)
                 if size == top.ids.size:
                     least = top.values[size - 1]
@@ -555,9 +555,9 @@ def propose(
     scratch: Scratch,
     mark: int,
     n_own: int,
-    found: Ints,
+    candidates: Ints,
 ) -> int:
-    """Fill `found` with distinct candidates of all sources; return their number.
+    """Fill `candidates` with distinct candidates of all sources; return their number.
 
     The sources are own items, neighbors, followers, three lists of best sellers, and EASE.
     """
@@ -570,30 +570,30 @@ def propose(
     for source in range(7):
         if source == 0:
             size = min(n_own, 2 * rules.per_source) if rules.has_repeats else 0
-            part = scratch.own_items[:size]
+            proposed = scratch.own_items[:size]
         elif source < 3:
-            part = together.ids[:n_together] if source == 1 else after.ids[:n_after]
+            proposed = together.ids[:n_together] if source == 1 else after.ids[:n_after]
         elif source < 6:
-            part = best[source - 3]
+            proposed = best[source - 3]
         else:
             most = max(rules.per_source // 2, 1)
             size = _propose_ease(rules, ease, scratch, mark, Top(after.values[:most], after.ids[:most]))
-            part = after.ids[:size]
-        for i in part:
-            if i >= 0 and scratch.candidate[i] != mark and (rules.has_repeats or scratch.own[i] != mark):
+            proposed = after.ids[:size]
+        for i in proposed:
+            if i >= 0 and scratch.candidate[i] != mark and (rules.has_repeats or scratch.bought[i] != mark):
                 scratch.candidate[i] = mark
-                found[n] = i
+                candidates[n] = i
                 n += 1
     return n
 
 
 @inlined
-def add_given(more: Ints, scratch: Scratch, mark: int, n: int, found: Ints) -> int:
-    """Add the given candidates that are not in `found` yet; return the new number."""
+def add_given(more: Ints, scratch: Scratch, mark: int, n: int, candidates: Ints) -> int:
+    """Add the given candidates that are not there yet; return the new number."""
     for i in more:
         if scratch.candidate[i] != mark:
             scratch.candidate[i] = mark
-            found[n] = i
+            candidates[n] = i
             n += 1
     return n
 
@@ -696,7 +696,7 @@ def _item_features(
 @inlined
 def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, out: Floats, k: int) -> None:
     """Fill the features of the user's purchases of the item in row k, after those of the item."""
-    if scratch.own[i] != mark:
+    if scratch.bought[i] != mark:
         for c in range(5):
             out[k, OWN + c] = 0
             out[k, OWN + 5 + c] = MISSING
@@ -734,16 +734,16 @@ def _label(users: UserLog, basket: int, scratch: Scratch, mark: int) -> None:
 
 @inlined
 def _keep_some(
-    found: Ints, n: int, basket: int, rate: float, scratch: Scratch, mark: int, labels: Bools
+    candidates: Ints, n: int, basket: int, rate: float, scratch: Scratch, mark: int, labels: Bools
 ) -> int:
     """Keep the candidates in the basket and a share of the others, drawn for each basket and item."""
     kept = 0
     key = mix_bits(np.uint64(basket + 1) * GOLDEN)
     for k in range(n):
-        i = found[k]
+        i = candidates[k]
         label = scratch.target[i] == mark
         if label or rate >= 1 or unit_float(mix_bits(key ^ np.uint64(i) * GOLDEN)) < rate:
-            found[kept], labels[kept] = i, label
+            candidates[kept], labels[kept] = i, label
             kept += 1
     return kept
 
@@ -754,7 +754,7 @@ def fill_features(
     state: ReplayState,  # advances with the snapshots
     users: UserLog,  # whose histories the snapshots refer to: log.users, or sessions
     rules: Rules,
-    known: tuple[Links, EASEWeights],  # as of all these snapshots
+    pair_weights: tuple[Links, EASEWeights],  # as of all these snapshots
     scratch: Scratch,
     snapshots: Snapshots,
     given: GivenCandidates,
@@ -762,7 +762,7 @@ def fill_features(
     out: FeatureRows,
 ) -> None:
     """Propose candidates and compute their features, snapshot by snapshot."""
-    links, ease = known
+    links, ease = pair_weights
     used, stats = 0, state.item_stats
     out.indptr[0] = 0
     for row_number in range(out.non_empty.size):
@@ -778,17 +778,17 @@ def fill_features(
         score_links(users, stats, links, rules, scratch, first, end, n_own)
         score_ease(ease, scratch, n_own)
         user_experience = experience(users, user, end)
-        n, found, labels = 0, out.items[used:], out.labels[used:]
+        n, candidates, labels = 0, out.items[used:], out.labels[used:]
         if not given.only:
-            n = propose(rules, ease, state.best, scratch, mark, n_own, found)
+            n = propose(rules, ease, state.best, scratch, mark, n_own, candidates)
         if given.starts.size:
             more = given.items[given.starts[number] : given.starts[number + 1]]
-            n = add_given(more, scratch, mark, n, found)
+            n = add_given(more, scratch, mark, n, candidates)
         about = out.users[row_number]
         out.non_empty[row_number] = n > 0
         _user_features(users, first, end, at, n_own, about)
         _label(users, target, scratch, mark)
-        n = _keep_some(found, n, target, rate, scratch, mark, labels)
+        n = _keep_some(candidates, n, target, rate, scratch, mark, labels)
         for k in range(used, used + n):
             i = out.items[k]
             _item_features(stats, i, at, user_experience, scratch, out.features, k)

@@ -193,10 +193,10 @@ def top_k(indptr: Longs, items: Ints, scores: Floats, k: int) -> tuple[Longs, In
         array.flags.writeable = False  # as in retrieval, so that the kernel is compiled once
     select_top(indptr, items, scores, floors, excluded_indptr, excluded, keys, counts)
     np.minimum(counts, k, out=counts)
-    found = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    best, values = np.empty(found[-1], np.int32), np.empty(found[-1], np.float32)
-    unpack_keys(keys, counts, found, best, values)
-    return found, best, values
+    best_at = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    best, values = np.empty(best_at[-1], np.int32), np.empty(best_at[-1], np.float32)
+    unpack_keys(keys, counts, best_at, best, values)
+    return best_at, best, values
 
 
 @kernel
@@ -464,8 +464,8 @@ def _find_survivors(
             add_block_group(block.coordinates, users, rows + 4 * first, n_dims, n, block.bias, places)
         for at in range(first, min(first + GROUP, n_waiting)):
             row, place = waiting[at], places + 4 * (at - first) * BLOCK
-            own = residuals + 4 * row * block.n_stages
-            mask = _survivors(block, users, rows + 4 * at, own, lowered[row], place, is_alone)
+            lengths = residuals + 4 * row * block.n_stages
+            mask = _survivors(block, users, rows + 4 * at, lengths, lowered[row], place, is_alone)
             while mask:
                 item = block_items[number * BLOCK + lowest_bit(mask)]
                 mask &= mask - ONE
@@ -503,9 +503,9 @@ def retrieve_from_factors(
             for at in range(_find_survivors(blocks, number, tile, n_waiting, factors, sums)):
                 row, item = found_rows[at], found_items[at]
                 user, offset = start + row, bias[item] if bias.size else ZERO
-                found = score(left + 4 * n * user, right + 4 * n * item, n, offset)
-                qualifies = found > query_floors[user] and found >= floors[row]
+                value = score(left + 4 * n * user, right + 4 * n * item, n, offset)
+                qualifies = value > query_floors[user] and value >= floors[row]
                 if qualifies and not contains(excluded_at, excluded, user, item):
-                    counts[user] = push(keys, user, counts[user], pack_key(found, item))
+                    counts[user] = push(keys, user, counts[user], pack_key(value, item))
                     floors[row] = entry_score(keys, user, counts[user], query_floors[user])
                     lowered[row] = _lower(floors[row], lengths[row], ahead, slack)

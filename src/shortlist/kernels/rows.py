@@ -312,12 +312,12 @@ def compare_rows(
     for row in range(place.size):
         if place[row] < 0:
             continue
-        for known in range(starts[place[row]], starts[place[row] + 1]):
-            same_basket = time.size == 0 or time[row] == known_time[known]
-            same_basket = same_basket and (basket.size == 0 or basket[row] == known_basket[known])
+        for earlier in range(starts[place[row]], starts[place[row] + 1]):
+            same_basket = time.size == 0 or time[row] == known_time[earlier]
+            same_basket = same_basket and (basket.size == 0 or basket[row] == known_basket[earlier])
             if same_basket:
                 common[row] |= SAME_BASKET
-            if item[row] == known_item[known]:
+            if item[row] == known_item[earlier]:
                 common[row] |= SAME_ITEM
                 if same_basket:
                     common[row] |= SAME_ROW
@@ -335,9 +335,9 @@ def find_last_baskets(
     """Find the known baskets that new rows continue: the last one of the user at the same time."""
     for row in range(place.size):
         if place[row] >= 0:
-            for known in range(starts[place[row]], starts[place[row] + 1]):
-                if known_time[known] == time[row]:
-                    basket[row] = max(basket[row], known_basket[known])
+            for earlier in range(starts[place[row]], starts[place[row] + 1]):
+                if known_time[earlier] == time[row]:
+                    basket[row] = max(basket[row], known_basket[earlier])
 
 
 @kernel
@@ -452,9 +452,9 @@ def take_rows(indptr: Longs, numbers: npt.NDArray[np.integer]) -> tuple[Longs, L
     """(starts, positions) of the entries of these rows; a negative number stands for an empty row."""
     if indptr.size < 2:
         return np.zeros(numbers.size + 1, np.int64), np.empty(0, np.int64)
-    known = np.maximum(numbers, 0)
-    first = indptr[known]
-    lengths = indptr[known + 1] - first
+    rows = np.maximum(numbers, 0)
+    first = indptr[rows]
+    lengths = indptr[rows + 1] - first
     if numbers.size and numbers.min() < 0:
         lengths[numbers < 0] = 0
     at = starts(lengths)
@@ -508,15 +508,15 @@ class ArrayParts:
 
     def load(self) -> AnyArray:
         """The whole array in memory."""
-        found, done = np.empty(self.shape, self.dtype), 0
-        for part in self.parts():
-            found[done : done + len(part)] = part
-            done += len(part)
-        return found
+        whole, done = np.empty(self.shape, self.dtype), 0
+        for piece in self.parts():
+            whole[done : done + len(piece)] = piece
+            done += len(piece)
+        return whole
 
 
 def parts_of(array: "Array | ArrayParts") -> Iterator[memoryview]:
     """The bytes of an array, in parts if it has parts; contiguous arrays are not copied."""
     parts = array.parts() if isinstance(array, ArrayParts) else iter([array])
-    for part in parts:
-        yield np.ascontiguousarray(part, array.dtype).reshape(-1).view(np.uint8).data
+    for piece in parts:
+        yield np.ascontiguousarray(piece, array.dtype).reshape(-1).view(np.uint8).data

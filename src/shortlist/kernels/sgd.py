@@ -148,11 +148,11 @@ def count_visits(
     latest = np.full(visits.size, -1, np.int64)
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
-            part = np.uint32(label[row_item(item[row])]) // np.uint32(range_size)
-            rows[part] += 1
-            if latest[part] != group:
-                latest[part] = group
-                visits[part] += 1
+            number = np.uint32(label[row_item(item[row])]) // np.uint32(range_size)
+            rows[number] += 1
+            if latest[number] != group:
+                latest[number] = group
+                visits[number] += 1
 
 
 @kernel
@@ -171,15 +171,15 @@ def write_visits(
     for group in range(first, last):
         for row in range(indptr[group], indptr[group + 1]):
             position = label[row_item(item[row])]
-            part = np.int64(np.uint32(position) // np.uint32(strata.range_size))
-            if latest[part] != group:
-                latest[part] = group
-                strata.starts[visit_at[part]] = row_at[part]
-                strata.groups[visit_at[part]] = group
-                visit_at[part] += 1
-            inside = position - part * strata.range_size
-            strata.liked[row_at[part]] = inside if item[row] >= 0 else ~inside
-            row_at[part] += 1
+            number = np.int64(np.uint32(position) // np.uint32(strata.range_size))
+            if latest[number] != group:
+                latest[number] = group
+                strata.starts[visit_at[number]] = row_at[number]
+                strata.groups[visit_at[number]] = group
+                visit_at[number] += 1
+            inside = position - number * strata.range_size
+            strata.liked[row_at[number]] = inside if item[row] >= 0 else ~inside
+            row_at[number] += 1
 
 
 @kernel
@@ -697,9 +697,9 @@ def sgd_round(
         first_range = (b + round_index) % n_blocks * ranges_per_block
         if hybrid is not None:
             start = hybrid.collected.starts[b]
-        for part in range(first_range, first_range + ranges_per_block):
-            low, high = min(part * size, n_items), min((part + 1) * size, n_items)
-            begin, end = strata.cells[b * n_ranges + part], strata.cells[b * n_ranges + part + 1]
+        for number in range(first_range, first_range + ranges_per_block):
+            low, high = min(number * size, n_items), min((number + 1) * size, n_items)
+            begin, end = strata.cells[b * n_ranges + number], strata.cells[b * n_ranges + number + 1]
             if begin == end:
                 continue
             liked_in[:] = 0
@@ -729,7 +729,7 @@ def sgd_round(
                 ),
                 hyper,
                 liked_in[: high - low],
-                cell_state(key, b * n_ranges + part),
+                cell_state(key, b * n_ranges + number),
                 width,
                 cell,
             )

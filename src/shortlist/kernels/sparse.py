@@ -207,7 +207,7 @@ def search_postings(
     scores: Floats,  # (size of a block,) zeros, scratch
     is_done: Bools,  # (size of a block,) False, scratch
     keys: State,  # (n_queries, width) written: packed (score, item) in heap order
-    found: Longs,  # (n_queries,) written; width + 1 if an item was dropped
+    counts: Longs,  # (n_queries,) written; width + 1 if an item was dropped
 ) -> None:
     """Find the best `width` items with a score other than 0 of each query."""
     n_items, width = rows.indptr.size - 1, keys.shape[1]
@@ -259,10 +259,10 @@ def search_postings(
                 lowest = np.float64(unpack_score(keys[query, 0]))
             begin = end
         close_query(queries, query, dense)
-        found[query] = count
+        counts[query] = count
 
 
-class KnownVectors(NamedTuple):
+class UserVectors(NamedTuple):
     """The vectors of all users."""
 
     by_user: SparseRows  # (n_users, n_items)
@@ -306,25 +306,25 @@ def _move_up(heap: Ints, at: int, distance: Doubles) -> None:
 @kernel
 def score_with_neighbors(
     users: SparseRows,  # (n, n_items) vectors to score
-    own_numbers: Longs,  # (n,) their numbers in `known`, which are no neighbors; -1: none
-    known: KnownVectors,
+    own_numbers: Longs,  # (n,) their numbers in `vectors`, which are no neighbors; -1: none
+    vectors: UserVectors,
     n_neighbors: int,
     own_weight: float,
     others_weight: float,
     out: Floats,  # (n, n_items)
 ) -> None:
     """out = own_weight · (user's vector) + others_weight · (mean vector of the nearest users)."""
-    n_users = known.norms.size
+    n_users = vectors.norms.size
     distance, heap = np.empty(n_users), np.empty(n_neighbors, np.int32)
     total = np.empty(out.shape[1])
     for row in range(out.shape[0]):
-        distance[:] = known.norms  # the norm of the user's own vector is the same for all
+        distance[:] = vectors.norms  # the norm of the user's own vector is the same for all
         total[:] = 0.0
         for at in range(users.indptr[row], users.indptr[row + 1]):
             item, value = users.columns[at], users.values[at]
             total[item] += own_weight * value
-            for k in range(known.by_item.indptr[item], known.by_item.indptr[item + 1]):
-                distance[known.by_item.columns[k]] -= 2 * value * known.by_item.values[k]
+            for k in range(vectors.by_item.indptr[item], vectors.by_item.indptr[item + 1]):
+                distance[vectors.by_item.columns[k]] -= 2 * value * vectors.by_item.values[k]
         size = 0
         for user in range(n_users):
             if user == own_numbers[row]:
@@ -338,7 +338,7 @@ def score_with_neighbors(
                 _move_down(heap, size, distance)
         for k in range(size):
             user = heap[k]
-            for at in range(known.by_user.indptr[user], known.by_user.indptr[user + 1]):
-                total[known.by_user.columns[at]] += others_weight / size * known.by_user.values[at]
+            for at in range(vectors.by_user.indptr[user], vectors.by_user.indptr[user + 1]):
+                total[vectors.by_user.columns[at]] += others_weight / size * vectors.by_user.values[at]
         for item in range(out.shape[1]):
             out[row, item] = total[item]

@@ -13,7 +13,7 @@ from shortlist.core.params import Range, Space, check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError
-from shortlist.kernels.sparse import KnownVectors, SparseRows, score_with_neighbors
+from shortlist.kernels.sparse import SparseRows, UserVectors, score_with_neighbors
 from shortlist.models.base import (
     COUNT_ROWS,
     FitOptions,
@@ -53,10 +53,10 @@ class TIFUKNNState(ModelState):
         return csr_array(vstack([known, fresh], format="csr")[row])
 
     @cached_property
-    def compared(self) -> KnownVectors:
+    def compared(self) -> UserVectors:
         """The vectors of all users, in the form in which users are compared."""
         norms = np.asarray(self.vectors.multiply(self.vectors).sum(axis=1))
-        return KnownVectors(sparse_rows(self.vectors), sparse_rows(csr_array(self.vectors.T)), norms)
+        return UserVectors(sparse_rows(self.vectors), sparse_rows(csr_array(self.vectors.T)), norms)
 
 
 def sparse_rows(matrix: csr_array) -> SparseRows:

@@ -110,8 +110,8 @@ class UPCF(Recommender):
 
     def score(self, request: RecommendRequest[UPCFState]) -> Scores:
         """The weighted frequencies of the user and of similar users."""
-        own, others = self._parts(request)
-        return Scores(values=(own + others).astype(np.float32))
+        mine, others = self._parts(request)
+        return Scores(values=(mine + others).astype(np.float32))
 
     def _parts(self, request: RecommendRequest[UPCFState]) -> tuple[Doubles, Doubles]:
         """(n, n_items) the frequencies of the users themselves, and the weighted ones of similar users."""
@@ -119,10 +119,10 @@ class UPCF(Recommender):
         mine, members = recent_frequencies(request.history, state.window), membership(request.history)
         others = np.zeros((len(request), state.history.n_items))
         for start in range(0, len(request), BLOCK):
-            part = slice(start, start + BLOCK)
-            known = None if request.is_session else request.users[part]
-            weights = self._similarities(state, members[part], known)
-            others[part] = (weights @ state.frequencies).toarray()
+            block = slice(start, start + BLOCK)
+            users = None if request.is_session else request.users[block]
+            weights = self._similarities(state, members[block], users)
+            others[block] = (weights @ state.frequencies).toarray()
         return mine.toarray(), others
 
     def _similarities(self, state: UPCFState, members: csr_array, users: Ints | None) -> csr_array:
@@ -138,8 +138,8 @@ class UPCF(Recommender):
 
     def contributions(self, request: RecommendRequest[UPCFState], items: Ints) -> Contributions:
         """The parts of the user's own baskets and of similar users."""
-        own, others = self._parts(request)
-        both = np.stack([own[0, items], others[0, items]], axis=1)
+        mine, others = self._parts(request)
+        both = np.stack([mine[0, items], others[0, items]], axis=1)
         return [largest_first(["own baskets", "similar users"], row) for row in both]
 
     def _to_arrays(self, state: UPCFState) -> tuple[dict[str, Any], dict[str, Any]]:

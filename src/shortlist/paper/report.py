@@ -45,10 +45,10 @@ def render_tables(results: Row) -> str:
     settings, lines = results["settings"], []
     if results["best"]:
         lines += ["## Readings that come closest to the paper", "", *best_table(results["best"]), ""]
-    for name, found in results["datasets"].items():
-        lines += [f"## {NAMES[name]}", "", *_paper_table(found), ""]
-        if found["cells"]:
-            lines += [*_cells_table(found["cells"]), ""]
+    for name, tables in results["datasets"].items():
+        lines += [f"## {NAMES[name]}", "", *_paper_table(tables), ""]
+        if tables["cells"]:
+            lines += [*_cells_table(tables["cells"]), ""]
     users = "all users" if settings["users"] is None else f"a sample of {settings['users']:,} users"
     lines += [
         f"{settings['n_trials']} trials per model, with and without item biases each; "
@@ -90,11 +90,11 @@ def name_variant(row: Row) -> str:
     return ", ".join([*loss, BIAS_NAMES[row["bias"]], N_NAMES[row["own_N"]], f"at most {row['cap']}"])
 
 
-def _paper_table(found: Row) -> list[str]:
+def _paper_table(tables: Row) -> list[str]:
     """The paper's models, the variants side by side."""
-    variants = [(reading, bias) for reading in found["readings"] for bias in BIASES]
+    variants = [(reading, bias) for reading in tables["readings"] for bias in BIASES]
     names = ("model", "loss", "selected_by", "reading", "bias")
-    by = {tuple(row[name] for name in names): row for row in found["rows"]}
+    by = {tuple(row[name] for name in names): row for row in tables["rows"]}
     rows = []
     for model, loss in protocol.SPACES:
         title = protocol.title(model) + (f", {loss}" if loss == NEGATIVE_SAMPLING else "")
@@ -182,20 +182,20 @@ def render_reproduction(results: Row, machine: Row) -> str:
             }
             for name, row in results["best"].items()
         ],
-        datasets=[_dataset(NAMES.get(name, name), found) for name, found in results["datasets"].items()],
+        datasets=[_dataset(NAMES.get(name, name), tables) for name, tables in results["datasets"].items()],
         classes=CLASSES,
     )
 
 
-def _dataset(name: str, found: Row) -> Row:
+def _dataset(name: str, tables: Row) -> Row:
     """The context of one dataset's section."""
-    claims = found["claims"]
+    claims = tables["claims"]
     return {
         "name": name,
-        "data": found["data"],
-        "reading": found["readings"][0],
+        "data": tables["data"],
+        "reading": tables["readings"][0],
         "verdicts": claims["verdicts"],
-        "table1": [_table1_row(claims, found["rows"][at]) for at in claims["chosen"].values()],
+        "table1": [_table1_row(claims, tables["rows"][at]) for at in claims["chosen"].values()],
         "figure1": _sweep_figures(claims["figure1"]),
         "figure1_legend": legend(
             [("covered users", 0), ("all users, empty list = 0", 1), ("share of covered users", 2)]
@@ -203,7 +203,7 @@ def _dataset(name: str, found: Row) -> Row:
         "figure2": _fixed_n_figure(claims["figure2"]),
         "params": {
             protocol.title(model): ", ".join(
-                f"{name} {value}" for name, value in found["rows"][at]["params"].items()
+                f"{name} {value}" for name, value in tables["rows"][at]["params"].items()
             )
             for model, at in claims["chosen"].items()
         },

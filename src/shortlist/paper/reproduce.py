@@ -81,7 +81,7 @@ def reproduce(
         runner = Runner(experiment, folder / "cache", check_engine(engine), n_jobs, progress)
         datasets[name] = _find(Variants(runner, budget, seed, n_seeds))
         seconds += runner.seconds
-        counts = {each: found["cells"] for each, found in datasets.items() if found["cells"]}
+        counts = {each: tables["cells"] for each, tables in datasets.items() if tables["cells"]}
         results["best"] = best_variants(counts) if counts else {}
         _write(folder, results, seconds)
     return results

@@ -319,7 +319,7 @@ def find_claims(dataset: str, rows: list[Row], table: list[Row], figure1: Row) -
             for metric, name in (("f1", "f1"), ("ndcg", "ndcg_own"))
         }
     correct([test for each in tests.values() for test in each.values()])
-    found = {
+    evidence = {
         "chosen": {model: table.index(row) for model, row in chosen.items()},
         "figure1": figure1,
         "figure2": {
@@ -334,14 +334,14 @@ def find_claims(dataset: str, rows: list[Row], table: list[Row], figure1: Row) -
         "tests": tests,
         "same_users": same_users,
     }
-    return found | {"verdicts": verdicts(dataset, chosen, found)}
+    return evidence | {"verdicts": verdicts(dataset, chosen, evidence)}
 
 
-def verdicts(dataset: str, chosen: dict[str, Row], found: Row) -> list[dict[str, str]]:
+def verdicts(dataset: str, chosen: dict[str, Row], evidence: Row) -> list[dict[str, str]]:
     """All claims in the paper's order."""
-    rows = [*_sweep_claims(found["figure1"]), _rise_and_stay(found["figure2"])]
-    rows += _ranking_claims(found["tests"])
-    rows += [_dynamic_claim(chosen, found, model, metric) for model in ORIGINAL for metric in METRICS]
+    rows = [*_sweep_claims(evidence["figure1"]), _rise_and_stay(evidence["figure2"])]
+    rows += _ranking_claims(evidence["tests"])
+    rows += [_dynamic_claim(chosen, evidence, model, metric) for model in ORIGINAL for metric in METRICS]
     if dataset == "ta-feng":
         rows += [_improvement(chosen, "f1", 0.331), _improvement(chosen, "ndcg", 0.5)]
     return rows
@@ -360,15 +360,15 @@ def _mean(row: Row, name: str) -> float:
     return float(row["figures"][name]["mean"])
 
 
-def _dynamic_claim(chosen: dict[str, Row], found: Row, model: str, metric: str) -> dict[str, str]:
+def _dynamic_claim(chosen: dict[str, Row], evidence: Row, model: str, metric: str) -> dict[str, str]:
     """The central claim: K beats N."""
     original = ORIGINAL[model]
-    title, tests = protocol.title(original), found["tests"][f"{model} – {original}"]
+    title, tests = protocol.title(original), evidence["tests"][f"{model} – {original}"]
     covered, baseline = (cell(chosen[each], metric, True, MAX_ITEMS) for each in (model, original))
     numbers = (
         f"Covered users: {covered:.4f} versus {baseline:.4f} over all users "
         f"({_p(tests[f'{metric}_covered'])}, {_mean(chosen[model], 'cover_ratio'):.0%} covered), "
-        f"but {title} has {found['same_users'][model][metric]:.4f} on these users. "
+        f"but {title} has {evidence['same_users'][model][metric]:.4f} on these users. "
         f"All users: {_interval(tests[metric])}"
     )
     wins_covered = above(tests[f"{metric}_covered"])

@@ -633,10 +633,10 @@ def _empty_stats(n: int, n_windows: int) -> ItemStats:
 
 
 def _new_scratch(n: int) -> Scratch:
-    own, candidate = (np.full(n, -1, np.int64) for _ in range(2))
+    bought, candidate = (np.full(n, -1, np.int64) for _ in range(2))
     last, back, earliest = (np.zeros(n, np.int64) for _ in range(3))
     return Scratch(
-        own=own,
+        bought=bought,
         candidate=candidate,
         purchases=np.zeros(n),
         decayed=np.zeros((n, len(DECAYS) + 1)),
