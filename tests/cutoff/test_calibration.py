@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.cutoff import Calibration, ExpectedF1, correct_prior, reliability, top_candidates
+from shortlist.cutoff import Calibration, ExpectedF1, reliability, top_candidates
 from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
@@ -152,20 +152,6 @@ def test_invalid_parameters_are_refused(params, message):
     scores, _, truth, _ = world(11, n_users=5)
     with pytest.raises(ConfigError, match=message):
         Calibration(**params).fit(scores, truth)
-
-
-def test_prior_correction_undoes_sampling():
-    """Log-odds learned with 4 negatives per positive, for data where one item in a hundred is bought."""
-    base, negatives = 0.01, 4.0
-    lift = 7.0  # odds of this item relative to the average item
-    true_odds = lift * base / (1 - base)
-    trained = lift / negatives / (1 + lift / negatives)
-    assert correct_prior(np.array([trained]), negatives=negatives, base_rate=base) == pytest.approx(
-        [true_odds / (1 + true_odds)]
-    )
-    assert correct_prior(np.array([0.0, 1.0]), negatives=4, base_rate=0.1).tolist() == [0.0, 1.0]
-    with pytest.raises(ConfigError, match=r"base_rate in \(0, 1\)"):
-        correct_prior(np.array([0.5]), negatives=4, base_rate=0)
 
 
 def test_reliability_of_a_small_example():

@@ -199,10 +199,6 @@ def test_figure_draws_intervals_around_the_baseline(comparison):
     assert styles == ["s7 range", "s2 range", "s1 range"] * 2  # baseline, better, worse
 
 
-def test_pandas_table(comparison):
-    assert comparison.to_pandas()["F1"].tolist() == comparison.table["F1"].to_list()
-
-
 def test_repr_is_bounded():
     many = compare({f"model {k}": LISTS for k in range(20)}, interactions(TRUTH), resamples=1)
     assert repr(many).endswith("model 7 and 12 more; baseline model 0)")

@@ -66,10 +66,9 @@ def test_figure_shows_every_length(report):
     assert repr(figure) == "Figure('List lengths of 4 users')"
 
 
-def test_pandas_table_is_the_table_of_users(report):
-    frame = report.to_pandas()
-    assert frame["user_id"].tolist() == ["ann", "bob", "cat", "dan"]
-    assert frame["f1"].tolist() == report.values("f1").tolist()
+def test_table_of_users(report):
+    assert report.users["user_id"].to_list() == ["ann", "bob", "cat", "dan"]
+    assert report.users["f1"].to_list() == report.values("f1").tolist()
 
 
 def test_summary_has_both_views(report):

@@ -13,7 +13,7 @@ from shortlist.cutoff.calibration import (
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.kernels.lists import mark_members
+from shortlist.kernels.lists import Chunk, Truth, mark_hits
 
 # ann: {p, q}, {p}, {r}; bob: {q}; cat is unknown
 HISTORY = Interactions.from_tuples(
@@ -59,7 +59,7 @@ def test_basket_sizes_without_any_basket_are_1():
     assert basket_sizes(nothing, np.array([0, 1, -1], np.int32)).tolist() == [[1, 1, 1, 0]] * 3
 
 
-rows = st.lists(st.integers(-1, 6), max_size=6)
+rows = st.lists(st.integers(-1, 6), max_size=6, unique=True)
 
 
 @given(
@@ -68,12 +68,15 @@ rows = st.lists(st.integers(-1, 6), max_size=6)
     data=st.data(),
 )
 def test_candidates_in_the_set_are_marked(lists, sets, data):
-    user = np.array([data.draw(st.integers(-1, len(sets) - 1)) for _ in lists], np.int32)
-    indptr = np.cumsum([0, *map(len, lists)])
-    set_indptr = np.cumsum([0, *map(len, sets)])
+    numbers = data.draw(st.permutations([*range(len(sets)), *(-1 for _ in lists)]))
+    user = np.array(numbers[: len(lists)], np.int32)  # no set belongs to two lists
+    indptr, set_indptr = (np.cumsum([0, *map(len, ragged)]) for ragged in (lists, sets))
     inside = np.zeros(indptr[-1], np.bool_)
-    flat = np.array([i for row in lists for i in row], np.int32)
-    members = np.array([i for one in sets for i in sorted(one)], np.int32)
-    mark_members(indptr, flat, user, set_indptr, members, inside)
+    items = np.array([i if i >= 0 else 7 for row in lists for i in row], np.int32)
+    codes = np.array([*range(7), -1], np.int32)  # item 7 is unknown
+    members = np.array([i for items_of_user in sets for i in sorted(items_of_user)], np.int32)
+    scratch = np.full(7, -1, np.int32), np.empty(0, np.float32), np.empty(0)
+    chunk = Chunk(indptr, items, codes, user, np.arange(len(lists)))
+    mark_hits(chunk, Truth(set_indptr[:-1], set_indptr[1:], members, *scratch), inside)
     expected = [u >= 0 and i in sets[u] for row, u in zip(lists, user, strict=True) for i in row]
     assert inside.tolist() == expected

@@ -11,7 +11,6 @@ from shortlist.kernels.lists import (
     add_at_lengths,
     count_distinct,
     count_repeated_items,
-    count_shown_repeats,
     evaluate_lists,
     fill_prefix_sums,
     find_best_prefixes,
@@ -174,10 +173,10 @@ def test_values_at_fixed_lengths_by_hand():
 def test_repeats_by_hand():
     truth, history = truth_of([[1, 2], [3]]), truth_of([[2, 5, 5], []])
     chunk = chunk_of([[5, 2, 1], [3]], [0, 1])
-    shown, hits, repeated = (np.zeros(2, np.int32) for _ in range(3))
-    count_shown_repeats(chunk, truth, history, shown, hits)
+    shown, repeated = np.zeros(4, np.bool_), np.zeros(2, np.int32)
+    mark_hits(chunk, history, shown)
     count_repeated_items(truth, history, repeated)
-    assert (shown.tolist(), hits.tolist(), repeated.tolist()) == ([2, 0], [1, 0], [1, 0])
+    assert (shown.tolist(), repeated.tolist()) == ([True, True, False, False], [1, 0])
 
 
 def test_means_equal_those_of_the_samples():

@@ -19,7 +19,7 @@
 from shortlist.cutoff.base import Cutoff, top_candidates
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.budget import Budget
-from shortlist.cutoff.calibration import Calibration, Reliability, correct_prior, reliability
+from shortlist.cutoff.calibration import Calibration, Reliability, reliability
 from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.perk import PerK
@@ -40,7 +40,6 @@ __all__ = [
     "Reliability",
     "Threshold",
     "UtilityRegression",
-    "correct_prior",
     "reliability",
     "top_candidates",
 ]

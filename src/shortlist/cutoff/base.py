@@ -24,9 +24,9 @@ from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
 from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities, read_candidates, read_outcomes
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.lists import mark_members
+from shortlist.kernels.lists import Chunk, Truth, mark_hits
 from shortlist.kernels.retrieval import lower_to_running_minimum, rank_rows, top_k
-from shortlist.kernels.rows import starts, take_rows
+from shortlist.kernels.rows import read_only, starts, take_rows
 from shortlist.text import escape_html as escape
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -297,7 +297,9 @@ def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | 
         np.int32
     )
     relevant = np.zeros(lists.items.size, np.bool_)
-    mark_members(lists.indptr, item[lists.items], user, indptr, items, relevant)
+    chunk = Chunk(read_only(lists.indptr), read_only(lists.items), item, user, np.arange(len(lists)))
+    stamp, no_weights = np.full(len(truth.items), -1, np.int32), (np.empty(0, np.float32), np.empty(0))
+    mark_hits(chunk, Truth(indptr[:-1], indptr[1:], items, stamp, *no_weights), relevant)
     labeled = n_relevant > 0
     if users is not None:
         numbers = lists.users.lookup(user_series(users))

@@ -486,46 +486,6 @@ def isotonic_predict(steps: Doubles, heights: Doubles, x: Doubles) -> Doubles:
     return heights[np.maximum(np.searchsorted(steps, x, side="right") - 1, 0)]
 
 
-def correct_prior(probabilities: Doubles, *, negatives: float, base_rate: float) -> Doubles:
-    """Undo the effect of sampled negatives on probabilities.
-
-    A model trained with a fixed number of negatives per positive overestimates probabilities: it saw odds of
-    1 : `negatives`. For a joint model the input is expit(score - boundary).
-
-    Parameters
-    ----------
-    probabilities
-        Probabilities as the model estimates them.
-    negatives
-        Negatives per positive in training.
-    base_rate
-        Share of positives among all user-item pairs that the probabilities should describe.
-
-    Returns
-    -------
-    numpy.ndarray
-        Corrected probabilities.
-
-    Raises
-    ------
-    ConfigError
-        If `negatives` is not positive or `base_rate` is not between 0 and 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sl.cutoff.correct_prior(np.array([0.5]), negatives=1, base_rate=0.01).round(3).tolist()
-    [0.01]
-    """
-    if not negatives > 0 or not 0 < base_rate < 1:
-        raise ConfigError(
-            f"negatives must be positive and base_rate in (0, 1), got {negatives!r} and {base_rate!r}; "
-            "pass the values used in training and observed in the data."
-        )
-    factor = negatives * base_rate / (1 - base_rate)
-    return probabilities * factor / (1 - probabilities + probabilities * factor)
-
-
 class Reliability(NamedTuple):
     """Predicted and observed rates per bin, and the expected calibration error.
 

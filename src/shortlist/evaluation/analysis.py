@@ -1,7 +1,6 @@
 """Metrics by slice of users or items, and risk against coverage."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -9,7 +8,6 @@ import polars as pl
 from shortlist.core.charts import Figure, Series, line_chart
 from shortlist.core.metrics import Metric
 from shortlist.core.tables import html
-from shortlist.data.columns import to_pandas
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import RepeatCounts
 from shortlist.evaluation.report import Report
@@ -189,33 +187,6 @@ class RiskCoverage:
         return pl.DataFrame(
             {"coverage": at / n, "risk": self.risk[at - 1], self.metric: 1 - self.risk[at - 1]}
         )
-
-    def to_pandas(self, points: int = 100) -> Any:
-        """`curve` as a pandas DataFrame.
-
-        Parameters
-        ----------
-        points
-            Maximum number of rows.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns `coverage`, `risk`, and the metric under its own name.
-
-        Raises
-        ------
-        DataError
-            If pandas or pyarrow is not installed.
-
-        Examples
-        --------
-        >>> from shortlist.evaluation import risk_coverage
-        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
-        >>> len(risk_coverage(sl.evaluate({"ann": ["tea"], "bob": ["rice"]}, truth)).to_pandas())
-        2
-        """
-        return to_pandas(self.curve(points))
 
     def plot(self) -> Figure:
         """Mean metric of the covered users against coverage, beside a random order.

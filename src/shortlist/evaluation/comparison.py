@@ -15,7 +15,6 @@ from shortlist.core.charts import Figure, Span, span_chart
 from shortlist.core.files import write_text
 from shortlist.core.metrics import ListValue, Metric
 from shortlist.core.tables import html, latex, markdown, plain, rich_table, without_nan
-from shortlist.data.columns import to_pandas
 from shortlist.errors import DataError
 from shortlist.evaluation.report import Report, View
 from shortlist.evaluation.significance import PairedTest, holm
@@ -207,27 +206,6 @@ class Comparison:
                 spans.append(Span(TITLES.get(metric, metric), label, *ends, STYLES[signs[name]]))
         title = f"Models against {self.baseline}, {self.level:.0%} intervals"
         return Figure(title, span_chart(title, f"difference from {self.baseline}", spans))
-
-    def to_pandas(self) -> Any:
-        """`table` as a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per model.
-
-        Raises
-        ------
-        DataError
-            If pandas or pyarrow is not installed.
-
-        Examples
-        --------
-        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
-        >>> sl.compare({"A": {"ann": ["tea"]}}, truth).to_pandas()["F1"].tolist()
-        [0.5]
-        """
-        return to_pandas(self.table)
 
     def to_markdown(self) -> str:
         """A Markdown table and a note that explains it.

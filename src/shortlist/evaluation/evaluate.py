@@ -33,8 +33,8 @@ from shortlist.kernels.lists import (
     PerUserSums,
     Truth,
     count_repeated_items,
-    count_shown_repeats,
     evaluate_lists,
+    mark_hits,
 )
 from shortlist.kernels.rows import read_only
 from shortlist.types import Bools, Doubles, Ints, Longs
@@ -102,8 +102,12 @@ class MetricAccumulator:
         longest = discounts(int(lengths.max(initial=1)))
         evaluate_lists(local_chunk, truth, read_only(p), longest, self.max_items, sums)
         if self.history is not None:
-            counts = per_user["repeats_shown"], per_user["repeat_hits"]
-            count_shown_repeats(local_chunk, truth, _take_rows(self.history, rows), *counts)
+            is_repeat, is_hit = np.zeros((2, lists.items.size), np.bool_)
+            mark_hits(local_chunk, _take_rows(self.history, rows), is_repeat)
+            mark_hits(local_chunk, truth, is_hit)
+            row = np.repeat(local, lengths)
+            per_user["repeats_shown"] = np.bincount(row[is_repeat], minlength=n).astype(np.int32)
+            per_user["repeat_hits"] = np.bincount(row[is_repeat & is_hit], minlength=n).astype(np.int32)
         confidence, filled = np.full(n, np.nan), np.flatnonzero(lengths[counted])
         values = lists.scores if lists.probabilities is None else lists.probabilities
         confidence[filled] = values[lists.indptr[counted[filled]]]

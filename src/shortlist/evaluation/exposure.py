@@ -16,11 +16,11 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists, find_propensities
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import GroundTruth
+from shortlist.evaluation.report import bin_rates
 from shortlist.types import Bools, Doubles, Ints
 
 UNKNOWN_RELEVANT = "needs the relevant items that were not shown; truth about shown items lacks them"
 NO_PROPENSITY = "some items of the lists were never shown to their users; show them, or log with explore="
-BINS = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,17 +159,8 @@ class ExposureReport:
             return None
         order = np.argsort(self.probabilities, kind="stable")
         p, y, w = self.probabilities[order], self.outcomes[order], self.weights[order]
-        middle = np.cumsum(w) - w / 2
-        bins = np.minimum((middle * BINS / w.sum()).astype(np.int64), BINS - 1)
-        n, predicted, observed = (np.bincount(bins, column, BINS) for column in (w, w * p, w * y))
-        filled = n > 0
-        return pl.DataFrame(
-            {
-                "weight": n[filled],
-                "predicted": predicted[filled] / n[filled],
-                "observed": observed[filled] / n[filled],
-            }
-        )
+        names = ("weight", "predicted", "observed")
+        return pl.DataFrame(dict(zip(names, bin_rates(w, w * p, w * y), strict=True)))
 
     @property
     def calibration_error(self) -> float | None:

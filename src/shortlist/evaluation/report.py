@@ -9,10 +9,10 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import polars as pl
 
-from shortlist.core.charts import Figure, Series, length_chart, line_chart
+from shortlist.core.charts import Figure, length_chart
 from shortlist.core.metrics import PER_USERS, ListSums, ListValue, Metric, Money, calibration_error
 from shortlist.core.tables import html, plain
-from shortlist.data.columns import parse_duration, to_pandas
+from shortlist.data.columns import parse_duration
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts, WeightedGains
 from shortlist.evaluation.significance import PairedTest, bootstrap_means, paired_test
@@ -32,6 +32,18 @@ def money_row(test: PairedTest) -> dict[str, float]:
         "low": test.low * PER_USERS,
         "high": test.high * PER_USERS,
     }
+
+
+def bin_rates(weight: Doubles, predicted: Doubles, observed: Doubles) -> tuple[Doubles, Doubles, Doubles]:
+    """Weight, mean prediction and observed rate in bins of about equal weight, from ordered sums (n,) each.
+
+    A sum belongs to the bin of its middle, so that bins are unions of sums.
+    """
+    middle = np.cumsum(weight) - weight / 2
+    bins = np.minimum((middle * BINS / max(weight.sum(), 1)).astype(np.int64), BINS - 1)
+    totals: Doubles = np.array([np.bincount(bins, sums, BINS) for sums in (weight, predicted, observed)])
+    n, predictions, hits = totals[:, totals[0] > 0]
+    return n, predictions / n, hits / n
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -342,20 +354,8 @@ class Report:
             raise DataError(
                 "calibration needs probabilities, got lists without them; calibrate the scores first."
             )
-        counts = self.cells[:, 0]
-        total = counts.sum()
-        # a cell belongs to the bin of its middle item, so that bins are unions of cells
-        middle = np.cumsum(counts) - counts / 2
-        bins = np.minimum((middle * BINS / max(total, 1)).astype(np.int64), BINS - 1)
-        n, predicted, hits = (np.bincount(bins, self.cells[:, k], BINS) for k in range(3))
-        filled = n > 0
-        return pl.DataFrame(
-            {
-                "shown": n[filled].astype(np.int64),
-                "predicted": predicted[filled] / n[filled],
-                "observed": hits[filled] / n[filled],
-            }
-        )
+        shown, predicted, observed = bin_rates(*self.cells.T)
+        return pl.DataFrame({"shown": shown.astype(np.int64), "predicted": predicted, "observed": observed})
 
     @property
     def calibration_error(self) -> float | None:
@@ -425,27 +425,6 @@ class Report:
         if self.repeats is not None:
             content["repeat_explore"] = self.repeat_explore.to_dicts()
         return content
-
-    def to_pandas(self) -> Any:
-        """The per-user table `users` as a pandas DataFrame.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per evaluated user.
-
-        Raises
-        ------
-        DataError
-            If pandas or pyarrow is not installed.
-
-        Examples
-        --------
-        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
-        >>> sl.evaluate({"ann": ["tea"]}, truth).to_pandas()["f1"].tolist()
-        [1.0, 0.0]
-        """
-        return to_pandas(self.users)
 
     def plot(self) -> Figure:
         """Histogram of list lengths.
@@ -612,34 +591,6 @@ class TimedReport(Report):
                 **{name: mean(column) for name, column in values.items()},
             }
         )
-
-    def plot_over_time(self, metric: str = "f1", *, every: str | timedelta = "1d") -> Figure:
-        """Line chart of a metric by period.
-
-        Parameters
-        ----------
-        metric
-            One of `METRICS`.
-        every
-            As in `periods`.
-
-        Returns
-        -------
-        Figure
-            An SVG figure that notebooks display; `save(path)` writes it to a file.
-
-        Examples
-        --------
-        >>> split = sl.split.by_time(sl.load_dataset("sample"), "2024-06-01")
-        >>> model = sl.PersonalFrequency().fit(split.train_valid)
-        >>> sl.evaluate_over_time(model, split.test, N=5).plot_over_time(every="7d")
-        Figure('f1 over time')
-        """
-        table = self.periods(every, metrics=(metric,))
-        start = table["start"].to_physical().to_numpy()
-        days = ((start - start[0]) / DAY).tolist()
-        title, curve = f"{metric} over time", Series(metric, days, table[metric].to_list(), style=0)
-        return Figure(title, line_chart(title, "days since the first list", metric, [curve]))
 
     def _datetimes(self) -> pl.Series:
         return pl.Series("time", self.times).cast(pl.Datetime("us"))

@@ -216,23 +216,6 @@ def find_best_prefixes(indptr: Longs, relevant: Bools, n_relevant: Ints, best: L
 
 
 @kernel
-def count_shown_repeats(chunk: Chunk, truth: Truth, history: Truth, shown: Ints, hits: Ints) -> None:
-    """shown, hits (n_rows,): shown items and hits that the user's history contains."""
-    for number in chunk.order:
-        row = chunk.row[number]
-        if row < 0:
-            continue
-        _stamp(truth, row)
-        _stamp(history, row)
-        for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
-            code = chunk.code[chunk.items[at]]
-            hit = _take_hit(truth, row, code)
-            if code >= 0 and history.stamp[code] == row:
-                shown[row] += 1
-                hits[row] += hit
-
-
-@kernel
 def count_repeated_items(truth: Truth, history: Truth, repeated: Ints) -> None:
     """repeated (n_rows,): distinct truth items that the user's history contains."""
     for row in range(repeated.size):
@@ -554,31 +537,6 @@ def fill_history_features(
             bought = i >= 0 and owner[i] == number
             out[at, 7] = count[i] / (end - first) if bought else 0.0
             out[at, 8] = 1.0 / (end - first - last[i]) if bought else 0.0
-
-
-@kernel
-def mark_members(
-    indptr: Longs,  # (n_lists + 1,)
-    candidates: Ints,  # (n_candidates,) item indices of the sets; -1: unknown item
-    user: Ints,  # (n_lists,) which set; -1: none
-    set_indptr: Longs,  # (n_users + 1,)
-    sets: Ints,  # (n_members,) ascending per user
-    inside: Bools,  # (n_candidates,) set to True for members
-) -> None:
-    """Mark the candidates that are in their user's set, by binary search."""
-    for number in range(user.size):
-        if user[number] < 0:
-            continue
-        first, end = set_indptr[user[number]], set_indptr[user[number] + 1]
-        for at in range(indptr[number], indptr[number + 1]):
-            low, high = first, end
-            while low < high:
-                middle = (low + high) // 2
-                if sets[middle] < candidates[at]:
-                    low = middle + 1
-                else:
-                    high = middle
-            inside[at] = low < end and sets[low] == candidates[at]
 
 
 @kernel
