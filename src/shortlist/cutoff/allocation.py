@@ -69,7 +69,7 @@ class Prices(NamedTuple):
     stock: pl.DataFrame
 
 
-class SameForAll(NamedTuple):
+class UniformLists(NamedTuple):
     """The first candidates of every user, equally many for all.
 
     Parameters
@@ -147,7 +147,7 @@ class Allocation:
         return measure_volumes(self.problem)
 
     @cached_property
-    def same_for_all(self) -> SameForAll:
+    def same_for_all(self) -> UniformLists:
         """The same number of items, but equally many for every user, without any other limit."""
         return _interpolate(_sum_lengths(self.problem), self.n_items)
 
@@ -647,10 +647,10 @@ def _sum_lengths(problem: AllocationProblem) -> Doubles:
     return np.concatenate([np.zeros((1, 3)), same])
 
 
-def _interpolate(same: Doubles, volume: float) -> SameForAll:
+def _interpolate(same: Doubles, volume: float) -> UniformLists:
     """Between two lengths, in proportion."""
     lengths = np.arange(len(same), dtype=np.float64)
-    return SameForAll(*(float(np.interp(volume, same[:, 0], y)) for y in (lengths, same[:, 1], same[:, 2])))
+    return UniformLists(*(float(np.interp(volume, same[:, 0], y)) for y in (lengths, same[:, 1], same[:, 2])))
 
 
 def _limit_costs(problem: AllocationProblem, value: float) -> pl.DataFrame:

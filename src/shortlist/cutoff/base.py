@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from shortlist.core.checks import check_ids
+from shortlist.core.checks import check_ids, check_names
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, load_plugins, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
@@ -26,7 +26,7 @@ from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities, re
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import Chunk, Truth, mark_hits
 from shortlist.kernels.retrieval import lower_to_running_minimum, rank_rows, top_k
-from shortlist.kernels.rows import read_only, starts, take_rows
+from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
 from shortlist.text import escape_html as escape
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -253,8 +253,8 @@ class Labels:
     @cached_property
     def n_retrieved(self) -> Ints:
         """(n_lists,) relevant items among the candidates."""
-        total = np.concatenate([[0], np.cumsum(self.relevant)])
-        return np.diff(total[self.lists.indptr]).astype(np.int32)
+        counts: Ints = sum_rows(self.lists.indptr, self.relevant).astype(np.int32)
+        return counts
 
     @cached_property
     def calibrations(self) -> dict[tuple[str, int], Any]:
@@ -315,8 +315,7 @@ def limit_to_shown(labels: Labels, shown: RankedLists) -> Labels:
     seen = propensities > 0
     weights = np.divide(1.0, propensities, where=seen, out=np.zeros(seen.size))
     relevant = labels.relevant & seen
-    total = np.concatenate([[0], np.cumsum(relevant)])
-    n_relevant = np.diff(total[labels.lists.indptr]).astype(np.int32)
+    n_relevant = sum_rows(labels.lists.indptr, relevant).astype(np.int32)
     labeled: Bools = shown.users.align(labels.lists.users) != UNKNOWN
     return Labels(labels.lists, relevant, n_relevant, labeled, weights)
 
@@ -379,16 +378,16 @@ class SavedEstimator(Estimator):
     """An estimator with a file; its repr shows changed parameters and, in one line, what `fit` learned."""
 
     def _summary(self) -> str:
-        """What `fit` learned, in one line; empty before `fit`."""
+        """What `fit` learned, in one line."""
         return ""
 
     def __repr__(self) -> str:
         params = ", ".join(f"{name}={value}" for name, value in self._changed().items())
-        learned = self._summary()
+        learned = self._summary() if self.fitted() else ""
         return f"{type(self).__name__}({params})" + (f" fitted: {learned}" if learned else "")
 
     def _repr_html_(self) -> str:
-        rows = {**self._changed(), "fitted": self._summary() or "no"}.items()
+        rows = {**self._changed(), "fitted": self._summary() if self.fitted() else "no"}.items()
         cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
         return f"<table><caption>{escape(type(self).__name__)}</caption>{cells}</table>"
 
@@ -489,6 +488,8 @@ class Cutoff(SavedEstimator):
     flags: ClassVar[tuple[str, ...]] = ()  # parameters that are flags of `shortlist fit`
     over_http: ClassVar[bool] = True  # whether `/v1/cut/fit` offers it, with all its parameters
     warmup_params: ClassVar[dict[str, Any]] = {}  # with which `shortlist warmup` fits it
+    learned: ClassVar[tuple[str, ...]] = ()  # attributes that `fit` sets, and a file must have
+    updated: ClassVar[tuple[str, ...]] = ()  # attributes that other methods set
     uses_boundaries: ClassVar[bool] = False  # whether it can use the boundaries that lists carry
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
@@ -750,7 +751,7 @@ class Cutoff(SavedEstimator):
     @property
     def is_ready(self) -> bool:
         """Whether the cutoff can be applied: it is fitted, or its parameters make `fit` unnecessary."""
-        return True
+        return all(name in vars(self) for name in self._learned())
 
     @property
     def uses_probabilities(self) -> bool:
@@ -800,8 +801,14 @@ class Cutoff(SavedEstimator):
         """Raise ConfigError for invalid parameters."""
         check_whole(1, n_candidates=self.n_candidates)
 
+    def _learned(self) -> tuple[str, ...]:
+        """The attributes that `fit` sets with these parameters."""
+        return self.learned
+
     def _check_fitted(self) -> None:
-        """Check the ids that `fit` stores for scores without ids; subclasses check the rest."""
+        """Check the names, and the ids of scores without ids; subclasses check the rest."""
+        if self.learned:
+            check_names(self.fitted(), self._learned(), (*FITTED_IDS, *self.updated))
         for name in FITTED_IDS:
             if name in vars(self):
                 check_ids(vars(self), name)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
+from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
 from shortlist.data.ids import UNKNOWN, IdMap
@@ -71,6 +71,7 @@ class Boundary(Cutoff):
     uses_boundaries = True
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"
+    learned = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -100,18 +101,14 @@ class Boundary(Cutoff):
     @property
     def is_ready(self) -> bool:
         """Whether the boundary was given or has been fitted."""
-        return self.t is not None or "boundaries_" in vars(self)
+        return self.t is not None or super().is_ready
 
     def _summary(self) -> str:
-        if "boundaries_" not in vars(self):
-            return ""
         return f"boundaries of {self.boundaries_.size:,} users, t={self.t_:.6g} for others"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
         fitted = vars(self)
-        names = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
-        check_names(self.fitted(), names, FITTED_IDS)
         check_float_value(fitted, "scale_", 0, 1e300)
         check_float_value(fitted, "t_", -1e300, 1e300)
         check_float_value(fitted, "negative_weight_", 0)

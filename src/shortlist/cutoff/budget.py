@@ -5,8 +5,8 @@ from typing import Self
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_float_value, check_names
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, probabilities_of
+from shortlist.core.checks import check_array, check_float_value
+from shortlist.cutoff.base import CutLists, Labels, check_interval, probabilities_of
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.data.interactions import Interactions
@@ -55,6 +55,7 @@ class Budget(CalibratedCutoff):
     flags = ("items_per_list",)
     reason = "below_price"
     empty_reason = "below_price"
+    learned = ("calibration_", "price_", "prices_", "demands_")
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -63,17 +64,11 @@ class Budget(CalibratedCutoff):
         check_interval("gain", self.gain, low=0, high=1e300, ends=False, advice="use the same unit as cost.")
         check_interval("cost", self.cost, low=0, high=1e300, advice="use the same unit as gain.")
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called."""
-        return "price_" in vars(self)
-
     def _summary(self) -> str:
-        return f"{self._calibration_summary()}, price {self.price_:.4g}" if self.is_ready else ""
+        return f"{self._calibration_summary()}, price {self.price_:.4g}"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        check_names(self.fitted(), ("calibration_", "price_", "prices_", "demands_"), FITTED_IDS)
         check_float_value(vars(self), "price_", low=0)
         check_array(vars(self), "prices_", np.float64, (None,), ascending=True)
         check_array(vars(self), "demands_", np.float64, (self.prices_.size,), low=0)

@@ -330,8 +330,6 @@ class Calibration(SavedEstimator):
         return replace(lists, probabilities=self.probabilities(lists, history=history))
 
     def _summary(self) -> str:
-        if "method_" not in vars(self):
-            return ""
         uses = " with history" if self.uses_history_ and self.method_ in ("features", "trees") else ""
         return f"{self.method_}{uses}"
 

@@ -5,11 +5,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_float_value, check_names, check_text, file_error
+from shortlist.core.checks import check_array, check_float_value, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice, check_flag
 from shortlist.cutoff.base import (
-    FITTED_IDS,
     CutLists,
     Cutoff,
     Labels,
@@ -53,6 +52,7 @@ class ExpectedUtility(CalibratedCutoff):
     flags = ("coverage", "floor")
     reason = "utility"
     empty_reason = "below_floor"
+    learned = ("calibration_", "next_size_", "n_missed_", "size_", "floor_", "utility_quantiles_")
     target: ClassVar[str] = TARGETS[0]
 
     def _check_params(self) -> None:
@@ -63,22 +63,13 @@ class ExpectedUtility(CalibratedCutoff):
         if self.coverage is not None:
             check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called."""
-        return "size_" in vars(self)
-
     def _summary(self) -> str:
-        if "size_" not in vars(self):
-            return ""
         floor = f", floor {self.floor_:.4g}" if self.floor is not None or self.coverage is not None else ""
         origin = "history and candidates" if self.size_ == "both" else self.size_
         return f"{self._calibration_summary()}, number of relevant items from {origin}{floor}"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        names = ("calibration_", "next_size_", "n_missed_", "size_", "floor_", "utility_quantiles_")
-        check_names(self.fitted(), names, FITTED_IDS)
         check_text(vars(self), "size_", SIZES)
         check_float_value(vars(self), "floor_")
         check_array(vars(self), "utility_quantiles_", np.float64, (None,), ascending=True)
@@ -398,6 +389,7 @@ class ExpectedValue(CalibratedCutoff):
     flags = ("gain", "cost")
     reason = "value"
     empty_reason = "value"
+    learned = ("calibration_",)
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -407,14 +399,10 @@ class ExpectedValue(CalibratedCutoff):
     @property
     def is_ready(self) -> bool:
         """Whether `fit` has been called; not needed if the scores are probabilities."""
-        return self.calibration == "none" or "calibration_" in vars(self)
+        return self.calibration == "none" or super().is_ready
 
     def _summary(self) -> str:
         return self._calibration_summary()
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_names(self.fitted(), ("calibration_",), FITTED_IDS)
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)

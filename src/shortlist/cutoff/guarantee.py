@@ -15,13 +15,13 @@ from scipy.special import bdtr
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
 from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_choice, check_whole, short_repr
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Labels, check_interval, label_lists, probabilities_of
-from shortlist.cutoff.calibration import CalibratedCutoff
-from shortlist.cutoff.threshold import ON, count_above, running_minimum
+from shortlist.cutoff.base import CutLists, Labels, check_interval, label_lists
+from shortlist.cutoff.threshold import ThresholdCutoff, count_above
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
 from shortlist.kernels.lists import bet_on_losses
+from shortlist.kernels.rows import sum_rows
 from shortlist.types import Bools, Doubles, Ints
 
 GUARANTEES = ("precision", "empty", "calibration")
@@ -55,8 +55,7 @@ def list_values(
         return precision[labels.labeled & (covered if over == "covered" else True)]
     if lists.probabilities is None:
         raise DataError("calibration needs lists with probabilities, got none; calibrate the scores first.")
-    total = np.concatenate([[0.0], np.cumsum(lists.probabilities)])
-    predicted = np.diff(total[lists.indptr]) / safe
+    predicted: Doubles = sum_rows(lists.indptr, lists.probabilities) / safe
     counts = labels.labeled & covered & ~np.isnan(predicted)
     return (precision - predicted)[counts]
 
@@ -65,9 +64,7 @@ def without_exploration(lists: RankedLists) -> RankedLists:
     """The lists without the items that were shown for exploration."""
     if lists.propensities is None:
         return lists
-    regular = lists.propensities >= 1
-    total = np.concatenate([[0], np.cumsum(regular)])
-    return lists.head(np.diff(total[lists.indptr]))
+    return lists.head(sum_rows(lists.indptr, lists.propensities >= 1))
 
 
 def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
@@ -120,7 +117,7 @@ def largest_mean_shortfall(start: float, step: float, n_batches: int, delay: int
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Guarantee(CalibratedCutoff):
+class Guarantee(ThresholdCutoff):
     """Guarantee a minimum precision or recall, or a maximum share of empty lists, with a stated confidence.
 
     The guarantee holds while users are exchangeable with those it was fitted on: the same product, the same
@@ -190,7 +187,6 @@ class Guarantee(CalibratedCutoff):
     over: str = "covered"
     step: float = 0.2
     confidence: float = 0.95
-    on: str = "score"
     n_thresholds: int = 50
     fallback: str | None = None
     seed: int = 0
@@ -200,6 +196,8 @@ class Guarantee(CalibratedCutoff):
     warmup_params: ClassVar[dict[str, Any]] = {"min_precision": 0.01, "fallback": "empty"}
     reason = "guarantee"
     empty_reason = "guarantee"
+    learned = ("grid_", "p_values_", "threshold_", "longest_", "guarantee_", "source_")
+    updated = ONLINE
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -215,7 +213,6 @@ class Guarantee(CalibratedCutoff):
                 check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
         check_interval("step", self.step, low=0, high=1, ends=False, advice="0.2 is usual.")
         check_choice("over", self.over, OVER)
-        check_choice("on", self.on, ON)
         check_whole(1, 10_000, n_thresholds=self.n_thresholds)
         check_whole(0, MAX_SEED, seed=self.seed)
         fallback: object = self.fallback  # may be anything; comparing an array would be ambiguous
@@ -226,19 +223,11 @@ class Guarantee(CalibratedCutoff):
                 "choose one."
             )
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called."""
-        return "threshold_" in vars(self)
-
     def _summary(self) -> str:
-        return f"{self.on} > {self.threshold_:.6g}; {self.guarantee_}" if "guarantee_" in vars(self) else ""
+        return f"{self.on} > {self.threshold_:.6g}; {self.guarantee_}"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        calibrated = ("calibration_",) if self.on == "probability" else ()
-        names = ("grid_", "p_values_", "threshold_", "longest_", "guarantee_", "source_", *calibrated)
-        check_names(self.fitted(), names, (*FITTED_IDS, *ONLINE))
         grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
         check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
         check_float_value(vars(self), "threshold_")
@@ -517,15 +506,6 @@ class Guarantee(CalibratedCutoff):
             DataWarning,
             stacklevel=3,
         )
-
-    @property
-    def uses_probabilities(self) -> bool:
-        """Whether the threshold is one of probabilities, which the lists then carry."""
-        return self.on == "probability"
-
-    def _values(self, lists: RankedLists) -> Doubles:
-        """What is compared with the threshold; it never rises along a list."""
-        return running_minimum(lists.scores if self.on == "score" else probabilities_of(lists), lists)
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         threshold = self.need("threshold_")

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import expit
 
-from shortlist.core.checks import check_array, check_float_value, check_ids, check_names
+from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice
 from shortlist.cutoff.base import (
-    FITTED_IDS,
     CutLists,
     Cutoff,
     Labels,
@@ -68,24 +67,19 @@ class PerK(Cutoff):
     )
     reason = "utility"
     empty_reason = "utility"
+    learned = ("center_", "spread_", "users_", "calibrations_")
 
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("target", self.target, TARGETS)
         check_interval("prior", self.prior, low=0, high=np.inf, ends=False, advice="1 is usual.")
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called."""
-        return "calibrations_" in vars(self)
-
     def _summary(self) -> str:
-        return f"calibrations of {len(self.users_):,} users" if self.is_ready else ""
+        return f"calibrations of {len(self.users_):,} users"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
         fitted = vars(self)
-        check_names(self.fitted(), ("center_", "spread_", "users_", "calibrations_"), FITTED_IDS)
         check_float_value(fitted, "center_", -1e300, 1e300)
         check_float_value(fitted, "spread_", 1e-300, 1e300)
         n_users = len(check_ids(fitted, "users_"))

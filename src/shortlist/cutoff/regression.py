@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_bool, check_float_value, check_names, file_error
+from shortlist.core.checks import check_array, check_bool, check_float_value, file_error
 from shortlist.core.metrics import Metric, metrics_of_length
 from shortlist.core.params import check_choice
-from shortlist.cutoff.base import FITTED_IDS, CutLists, Cutoff, Labels, needs_all_outcomes
+from shortlist.cutoff.base import CutLists, Cutoff, Labels, needs_all_outcomes
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import (
@@ -80,20 +80,14 @@ class UtilityRegression(Cutoff):
     )
     reason = "utility"
     empty_reason = "utility"
+    learned = ("low_", "high_", "ranks_", "center_", "scale_", "weights_", "ridge_", "uses_history_")
 
     def _check_params(self) -> None:
         super()._check_params()
         names = [name for name in metrics_of_length() if not Metric.registry[name].needs_money]
         check_choice("target", self.target, names)  # no list is empty, also where each loses money
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether `fit` has been called."""
-        return "weights_" in vars(self)
-
     def _summary(self) -> str:
-        if not self.is_ready:
-            return ""
         if self.ridge_ == np.inf:
             return f"N={int(self.weights_[:, 0].argmax()) + 1}, because no other length was clearly better"
         history = " and history" if self.uses_history_ else ""
@@ -102,8 +96,6 @@ class UtilityRegression(Cutoff):
     def _check_fitted(self) -> None:
         super()._check_fitted()
         fitted = vars(self)
-        names = ("low_", "high_", "ranks_", "center_", "scale_", "weights_", "ridge_", "uses_history_")
-        check_names(self.fitted(), names, FITTED_IDS)
         low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
         if not low <= high <= 1e300:
             raise file_error("high_", "must not be below low_")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.core.checks import check_float_value, check_names, check_whole_value
+from shortlist.core.checks import check_float_value, check_whole_value
 from shortlist.core.metrics import (
     Metric,
     Money,
@@ -16,7 +16,6 @@ from shortlist.core.metrics import (
 )
 from shortlist.core.params import MAX_WHOLE, check_choice, check_whole
 from shortlist.cutoff.base import (
-    FITTED_IDS,
     CutLists,
     Cutoff,
     Labels,
@@ -29,6 +28,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import lower_to_running_minimum
+from shortlist.kernels.rows import sum_rows
 from shortlist.types import Doubles, Floats, Ints
 
 TARGETS = ("f1", "ndcg")  # metrics whose expectation is computed
@@ -63,8 +63,8 @@ def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:
 def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles) -> Ints:
     """(n_lists,) candidates above one threshold, or one per list; values never rise in a list."""
     thresholds = np.repeat(np.broadcast_to(threshold, len(lists)), np.diff(lists.indptr))
-    passed = np.concatenate([[0], np.cumsum(values > thresholds)])
-    return np.diff(passed[lists.indptr]).astype(np.int32)
+    lengths: Ints = sum_rows(lists.indptr, values > thresholds).astype(np.int32)
+    return lengths
 
 
 def best_threshold(values: Doubles, labels: Labels, target: str, money: Money | None = None) -> float:
@@ -150,6 +150,7 @@ class FixedN(Cutoff):
     rule = "All lists have the same length."
     reason = "top_n"
     empty_reason = "top_n"
+    learned = ("N_",)
 
     def candidates_needed(self) -> int:
         return max(self.n_candidates, self.N or 0)
@@ -163,14 +164,13 @@ class FixedN(Cutoff):
     @property
     def is_ready(self) -> bool:
         """Whether the length was given or has been fitted."""
-        return self.N is not None or "N_" in vars(self)
+        return self.N is not None or super().is_ready
 
     def _summary(self) -> str:
-        return f"N={self.N_}" if "N_" in vars(self) else ""
+        return f"N={self.N_}"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        check_names(self.fitted(), ("N_",), FITTED_IDS)
         check_whole_value(vars(self), "N_", 0, MAX_WHOLE)
 
     def _check_learns_from_shown(self) -> None:
@@ -187,7 +187,32 @@ class FixedN(Cutoff):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Threshold(CalibratedCutoff):
+class ThresholdCutoff(CalibratedCutoff):
+    """A cutoff at one threshold for all users, of scores or of probabilities."""
+
+    on: str = "score"
+
+    is_base = True
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_choice("on", self.on, ON)
+
+    def _learned(self) -> tuple[str, ...]:
+        return (*self.learned, "calibration_") if self.uses_probabilities else self.learned
+
+    @property
+    def uses_probabilities(self) -> bool:
+        """Whether the threshold is one of probabilities, which the lists then carry."""
+        return self.on == "probability"
+
+    def _values(self, lists: RankedLists) -> Doubles:
+        """What is compared with the threshold; it never rises along a list."""
+        return running_minimum(lists.scores if self.on == "score" else probabilities_of(lists), lists)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Threshold(ThresholdCutoff):
     """Show the items above one threshold; a list ends at the first candidate that is not above it.
 
     Parameters
@@ -216,7 +241,6 @@ class Threshold(CalibratedCutoff):
     True
     """
 
-    on: str = "score"
     target: str = "f1"
     gain: float | None = None
     cost: float | None = None
@@ -225,10 +249,10 @@ class Threshold(CalibratedCutoff):
 
     rule = "The list stops at the first item below a threshold that is the same for all users."
     flags = ("coverage",)
+    learned = ("threshold_",)
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_choice("on", self.on, ON)
         _check_target(self.target, self.gain, self.cost)
         if self.coverage is not None:
             check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
@@ -240,15 +264,13 @@ class Threshold(CalibratedCutoff):
     @property
     def is_ready(self) -> bool:
         """Whether the threshold on scores was given or has been fitted."""
-        return (self.on == "score" and self.threshold is not None) or "threshold_" in vars(self)
+        return (self.on == "score" and self.threshold is not None) or super().is_ready
 
     def _summary(self) -> str:
-        return f"{self.on} > {self.threshold_:.6g}" if "threshold_" in vars(self) else ""
+        return f"{self.on} > {self.threshold_:.6g}"
 
     def _check_fitted(self) -> None:
         super()._check_fitted()
-        calibrated = ("calibration_",) if self.on == "probability" else ()
-        check_names(self.fitted(), ("threshold_", *calibrated), FITTED_IDS)
         check_float_value(vars(self), "threshold_")
 
     def _check_learns_from_shown(self) -> None:
@@ -275,12 +297,3 @@ class Threshold(CalibratedCutoff):
         given = self.threshold if self.on == "score" else None
         threshold = self.need("threshold_") if given is None else float(given)
         return CutLists(count_above(self._values(lists), lists, threshold))
-
-    @property
-    def uses_probabilities(self) -> bool:
-        """Whether the threshold is one of probabilities, which the lists then carry."""
-        return self.on == "probability"
-
-    def _values(self, lists: RankedLists) -> Doubles:
-        """What is compared with the threshold; it never rises along a list."""
-        return running_minimum(lists.scores if self.on == "score" else probabilities_of(lists), lists)

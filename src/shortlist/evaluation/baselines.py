@@ -245,8 +245,9 @@ def match_baselines(
         raise ConfigError(f"N must be at least 1, got {N}; pass the length chosen on validation.")
     given, ranked = as_lists(lists), as_lists(rankings)
     ids = IdMap(GroundTruth(truth, users=users).user_ids)
-    lengths, available = _lengths(given, ids), _lengths(ranked, ids)
-    order = _by_confidence(ranked, ids)
+    lengths, available = _lengths(given, ids.values), _lengths(ranked, ids.values)
+    confidence = np.nan_to_num(top_confidence(ranked, ids.values), nan=-np.inf)
+    order = np.argsort(-confidence, kind="stable")  # ties in the order of ids
     top = np.minimum(N, available)
     most_confident = np.zeros(lengths.size, np.bool_)
     most_confident[order[: int((lengths > 0).sum())]] = True
@@ -259,20 +260,19 @@ def match_baselines(
     return {name: _cut(ranked, ids, n_items) for name, n_items in baselines.items()}
 
 
-def _lengths(lists: RankedLists, ids: IdMap) -> Longs:
-    """(n_ids,) list length of each user, 0 without a list."""
-    number = lists.users.lookup(ids.values)
-    return np.where(number < 0, 0, lists.lengths[number] if len(lists) else 0).astype(np.int64)
+def _lengths(lists: RankedLists, user_ids: pl.Series) -> Longs:
+    """(n_users,) list length of each user, 0 without a list."""
+    lengths: Longs = np.append(lists.lengths, 0)[lists.users.lookup(user_ids)].astype(np.int64)
+    return lengths
 
 
-def _by_confidence(lists: RankedLists, ids: IdMap) -> Longs:
-    """(n_ids,) users by descending confidence; empty lists last, ties in the order of ids."""
-    number = lists.users.lookup(ids.values)
-    top: Doubles = np.full(len(ids), -np.inf)
-    filled = np.flatnonzero(_lengths(lists, ids) > 0)
-    confidence = lists.scores if lists.probabilities is None else lists.probabilities
-    top[filled] = confidence[lists.indptr[number[filled]]]
-    return np.argsort(-np.nan_to_num(top, nan=-np.inf), kind="stable")
+def top_confidence(lists: RankedLists, user_ids: pl.Series) -> Doubles:
+    """(n_users,) probability of each user's first item, or its score; -inf without an item."""
+    values = lists.scores if lists.probabilities is None else lists.probabilities
+    filled = _lengths(lists, user_ids) > 0
+    confidence = np.full(filled.size, -np.inf)
+    confidence[filled] = values[lists.indptr[lists.users.lookup(user_ids)[filled]]]
+    return confidence
 
 
 def _equal_lengths(total: int, available: Longs, order: Longs) -> Longs:

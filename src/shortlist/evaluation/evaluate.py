@@ -36,7 +36,7 @@ from shortlist.kernels.lists import (
     evaluate_lists,
     mark_hits,
 )
-from shortlist.kernels.rows import read_only
+from shortlist.kernels.rows import read_only, sum_rows
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 DEFAULT_METRICS, MONEY_METRICS = ("f1", "ndcg"), ("value", "f1")
@@ -562,5 +562,5 @@ def _count_requests(lists: RankedLists, truth: Interactions) -> Longs:
         return np.stack([lists.lengths, *np.zeros((2, len(lists)), np.int64)])
     ground = GroundTruth(truth, users=lists.users.values)
     chunk = ground.chunk(lists)
-    n_before = np.concatenate([[0], np.cumsum(ground.relevant(chunk))])
-    return np.stack([lists.lengths, ground.n_relevant(chunk), np.diff(n_before[lists.indptr])])
+    hits = sum_rows(lists.indptr, ground.relevant(chunk))
+    return np.stack([lists.lengths, ground.n_relevant(chunk), hits])

@@ -17,6 +17,7 @@ from shortlist.data.lists import RankedLists, find_propensities
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import GroundTruth
 from shortlist.evaluation.report import bin_rates
+from shortlist.kernels.rows import sum_rows
 from shortlist.types import Bools, Doubles, Ints
 
 UNKNOWN_RELEVANT = "needs the relevant items that were not shown; truth about shown items lacks them"
@@ -267,14 +268,13 @@ def evaluate_shown(lists: RankedLists, truth: Interactions | Any, shown: RankedL
     weights = np.divide(1.0, propensities, where=seen, out=np.zeros(seen.size))
 
     def per_list(values: Any) -> Any:
-        total = np.concatenate([[0], np.cumsum(values)])
-        return np.diff(total[lists.indptr])[was_shown]
+        return sum_rows(lists.indptr, values)[was_shown]
 
     rows = seen & np.repeat(was_shown, np.diff(lists.indptr))
     p = lists.probabilities
     rows = rows & ~np.isnan(p) if p is not None else np.zeros(seen.size, np.bool_)
     added = np.zeros(shown.items.size) if shown.propensities is None else shown.propensities < 1
-    n_added = np.diff(np.concatenate([[0], np.cumsum(added)])[shown.indptr]).max(initial=0)
+    n_added = sum_rows(shown.indptr, added).max(initial=0)
     return ExposureReport(
         user_ids=lists.users.to_ids(np.flatnonzero(was_shown)),
         lengths=np.diff(lists.indptr)[was_shown].astype(np.int32),

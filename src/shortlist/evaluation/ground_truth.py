@@ -11,7 +11,7 @@ import polars as pl
 from shortlist.data.columns import to_polars
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import NO_WEIGHT, Interactions, without_negative
-from shortlist.data.lists import RankedLists, list_parts
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import Chunk, Truth, count_distinct, mark_hits
 from shortlist.kernels.rows import read_only, starts
@@ -51,10 +51,6 @@ def as_lists(lists: Lists) -> RankedLists:
 
 def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
     """The lists in one piece, or piece by piece if the caller passes an iterable."""
-    if isinstance(lists, (str, Path)) and Path(lists).is_dir():
-        for path in list_parts(Path(lists)):
-            yield RankedLists.read(path)
-        return
     if isinstance(lists, LIST_TYPES) or not isinstance(lists, Iterable):
         yield as_lists(lists)
         return

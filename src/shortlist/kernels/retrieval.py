@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import inlined, ir_inlined, kernel
-from shortlist.kernels.rows import sort_ascending
+from shortlist.kernels.rows import sort_ascending, starts
 from shortlist.kernels.simd import (
     BLOCK,
     GROUP,
@@ -193,7 +193,7 @@ def top_k(indptr: Longs, items: Ints, scores: Floats, k: int) -> tuple[Longs, In
         array.flags.writeable = False  # as in retrieval, so that the kernel is compiled once
     select_top(indptr, items, scores, floors, excluded_indptr, excluded, keys, counts)
     np.minimum(counts, k, out=counts)
-    best_at = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    best_at = starts(counts)
     best, values = np.empty(best_at[-1], np.int32), np.empty(best_at[-1], np.float32)
     unpack_keys(keys, counts, best_at, best, values)
     return best_at, best, values

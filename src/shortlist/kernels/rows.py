@@ -478,6 +478,11 @@ def starts(lengths: npt.NDArray[np.integer]) -> Longs:
     return indptr
 
 
+def sum_rows(indptr: Longs, values: npt.NDArray[Any]) -> Any:
+    """(n_rows,) the sum of the values (n,) of each row, as differences of the running sum."""
+    return np.diff(np.concatenate([[0], np.cumsum(values)])[indptr])
+
+
 def read_only(array: Array) -> Array:
     """A contiguous read-only view; a copy only if needed. Numba compiles once per kind of array."""
     view = np.ascontiguousarray(array).view()

@@ -28,7 +28,7 @@ from shortlist.evaluation import (
     risk_coverage,
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
-from shortlist.evaluation.baselines import USUAL_LENGTH
+from shortlist.evaluation.baselines import USUAL_LENGTH, top_confidence
 from shortlist.evaluation.ground_truth import GroundTruth
 from shortlist.evaluation.significance import PairedTest
 from shortlist.kernels.replay import DAY
@@ -184,13 +184,7 @@ class ModelReport:
     @cached_property
     def confidence(self) -> Doubles:
         """(n_users,) probability of the top candidate, or its score; -inf for users without candidates."""
-        lists = self.top_candidates
-        row = lists.users.lookup(self.selected.user_ids)
-        values = lists.scores if lists.probabilities is None else lists.probabilities
-        filled = (row >= 0) & (np.diff(lists.indptr)[row] > 0)
-        confidence = np.full(row.size, -np.inf)
-        confidence[filled] = values[lists.indptr[row[filled]]]
-        return confidence
+        return top_confidence(self.top_candidates, self.selected.user_ids)
 
     def selective_f1(self, report: Report) -> tuple[list[float], list[float], float]:
         """(coverage, F1, F1 at `self.coverage`) when only the most certain users get a list."""
