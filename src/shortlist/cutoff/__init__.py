@@ -6,7 +6,7 @@
 | `Threshold`                  | `threshold` | at the first score or probability not above a threshold   |
 | `ExpectedF1`, `ExpectedNDCG` | `expected`  | where the expected F1 or NDCG of the list is highest      |
 | `ExpectedValue`              | `expected`  | at the first item whose expected value is not positive    |
-| `Budget`                     | `budget`    | at the first item below the price that makes a budget last |
+| `Budget`                     | `expected`  | at the first item below the price that makes a budget last |
 | `PerK`                       | `perk`      | where the expected utility is highest, as published       |
 | `UtilityRegression`          | `regression`| where the shape of the scores predicts the best utility   |
 | `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
@@ -18,9 +18,8 @@
 
 from shortlist.cutoff.base import Cutoff, top_candidates
 from shortlist.cutoff.boundary import Boundary
-from shortlist.cutoff.budget import Budget
 from shortlist.cutoff.calibration import Calibration, Reliability, reliability
-from shortlist.cutoff.expected import ExpectedF1, ExpectedNDCG, ExpectedValue
+from shortlist.cutoff.expected import Budget, ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.perk import PerK
 from shortlist.cutoff.regression import UtilityRegression
