@@ -44,18 +44,18 @@ class JointChoice(NamedTuple):
             return self.cutoff.name
         return BOUNDARY if self.validation.model.has_boundary else FIXED
 
-    def lists(self, part: Validation) -> RankedLists:
-        """The lists that this choice would show to the users of `part`."""
+    def lists(self, users: Validation) -> RankedLists:
+        """The lists that this choice would show to these users."""
         if self.cutoff is not None:
-            return self.cutoff.cutoff.apply(part.candidates, history=part.holdout.history)
-        if part.model.has_boundary:
-            return Boundary().apply(part.candidates)
-        return part.candidates.head(self.validation.N)
+            return self.cutoff.cutoff.apply(users.candidates, history=users.holdout.history)
+        if users.model.has_boundary:
+            return Boundary().apply(users.candidates)
+        return users.candidates.head(self.validation.N)
 
 
 def find_finalists(validated: Iterable[Validation]) -> list[int]:
     """Positions of the models that are compared with their cutoffs, in the given order."""
-    scores = [one.score for one in validated]
+    scores = [each.score for each in validated]
     best = sorted(range(len(scores)), key=lambda number: -scores[number])[:FINALISTS]
     return sorted(number for number in best if scores[number] >= REACH * scores[best[0]])
 
@@ -68,10 +68,10 @@ def choose_jointly(validated: list[Validation], cutoff: CutoffArgument) -> Joint
     """
     best, compared = None, {}
     for number in find_finalists(validated):
-        one = _choose_cutoff(validated[number], cutoff)
-        compared[number] = one.score
-        if best is None or one.score > best.score:
-            best = one
+        choice = _choose_cutoff(validated[number], cutoff)
+        compared[number] = choice.score
+        if best is None or choice.score > best.score:
+            best = choice
     assert best is not None
     if best.cutoff is not None and cutoff == "auto":
         best = best._replace(cutoff=_fit_choice(best.validation, best.cutoff))
@@ -160,22 +160,22 @@ def held_out_score(selections: HalfSelections, cutoff: CutoffArgument) -> dict[s
         if not best:
             return None
         candidates = [best[number][1] for number in sorted(best)]
-        chosen = choose_jointly([one.restrict(halves(one)[half]) for one in candidates], cutoff)
-        found = next(one for one in candidates if one.model is chosen.validation.model)
-        if found.model.uses_epochs:
-            found = _stop_on_half(found, half)
-            chosen = choose_jointly([found.restrict(halves(found)[half])], cutoff)
-        other = found.restrict(halves(found)[1 - half])
+        chosen = choose_jointly([each.restrict(halves(each)[half]) for each in candidates], cutoff)
+        winner = next(each for each in candidates if each.model is chosen.validation.model)
+        if winner.model.uses_epochs:
+            winner = _stop_on_half(winner, half)
+            chosen = choose_jointly([winner.restrict(halves(winner)[half])], cutoff)
+        other = winner.restrict(halves(winner)[1 - half])
         best_lengths.append(chosen.validation.N)
         lengths = USUAL_LENGTH, best_lengths[-1]
         shown = chosen.lists(other), *(other.candidates.head(N) for N in lengths)
-        values.append([other.evaluate(one).values(found.metric) for one in shown])
-        choices.append(f"{type(found.model).__name__}, {chosen.cutoff_name}")
+        values.append([other.evaluate(lists).values(winner.metric) for lists in shown])
+        choices.append(f"{type(winner.model).__name__}, {chosen.cutoff_name}")
     scores, usual, best_fixed = (np.concatenate(columns) for columns in zip(*values, strict=True))
     named = " or ".join(dict.fromkeys(map(str, best_lengths)))
     baselines = {f"{USUAL_LENGTH} for everyone": usual, f"best N ({named}) for everyone": best_fixed}
     score, error = float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(scores.size))
-    changes = measure_changes(found)
+    changes = measure_changes(winner)
     drift = abs(score) * float(np.sqrt(np.mean(np.square(changes)))) if changes else None
     return {
         "score": score,
@@ -198,17 +198,17 @@ def _difference(scores: Doubles, baseline: Doubles) -> dict[str, float]:
     return {"difference": test.difference, "low": test.low, "high": test.high, "p": test.p_bootstrap}
 
 
-def _stop_on_half(found: Validation, half: int) -> Validation:
+def _stop_on_half(winner: Validation, half: int) -> Validation:
     """The same settings, with the number of epochs chosen on this half alone."""
-    truth = found.restrict(halves(found)[half]).holdout.truth
+    truth = winner.restrict(halves(winner)[half]).holdout.truth
     fitted = fit_model(
-        found.model, found.holdout.history, valid=truth, engine=found.engine, items=found.items
+        winner.model, winner.holdout.history, valid=truth, engine=winner.engine, items=winner.items
     )
-    return replace(found, model=fitted, given=None)
+    return replace(winner, model=fitted, given=None)
 
 
 # ------------------------------------------------------------------ drift
-def measure_changes(found: Validation) -> list[float]:
+def measure_changes(winner: Validation) -> list[float]:
     """Relative changes of a simple ranker's score from one fold to the next, the latest first.
 
     The folds are the hold-out and the same one, two and three baskets or periods earlier. The ranker counts:
@@ -216,25 +216,25 @@ def measure_changes(found: Validation) -> list[float]:
     fold. Its score changes because the data changes; the chosen model would take too long to be fitted again.
     """
 
-    filter_seen = found.filter_seen
+    filter_seen = winner.filter_seen
     if filter_seen is None:
-        filter_seen = not found.holdout.history.has_repeats  # as in the latest fold, also where none is left
+        filter_seen = not winner.holdout.history.has_repeats  # as in the latest fold, also where none is left
 
     def rank(model: Recommender, fold: Holdout) -> Validation:
         return validate(
             model,
             fold,
-            n_candidates=found.n_candidates,
-            metric=found.metric,
+            n_candidates=winner.n_candidates,
+            metric=winner.metric,
             filter_seen=filter_seen,
-            n_threads=found.n_threads,
-            money=found.money,
+            n_threads=winner.n_threads,
+            money=winner.money,
         )
 
-    latest = max((rank(kind(), found.holdout) for kind in (PersonalFrequency, Popularity)), key=_score)
-    by_basket = found.holdout.later is None and found.holdout.horizon is None
+    latest = max((rank(kind(), winner.holdout) for kind in (PersonalFrequency, Popularity)), key=_score)
+    by_basket = winner.holdout.later is None and winner.holdout.horizon is None
     changes: list[float] = []
-    fold, later = found.holdout, _values_by_user(latest, latest.N)
+    fold, later = winner.holdout, _values_by_user(latest, latest.N)
     while len(changes) < EARLIER_FOLDS:
         before = earlier_fold(fold)
         if before is None:

@@ -215,7 +215,7 @@ def fit(
         held_out: dict[str, Any] | None = None
         compared: dict[int, float] = {}
         if kept is not None and isinstance(cutoff, Guarantee):
-            best = max(validated, key=lambda one: one.score)
+            best = max(validated, key=lambda each: each.score)
             epochs = display.epochs(f"training {type(best.model).__name__}")
             model, choice = deploy(best, kept, cutoff, epochs)
         else:
@@ -233,7 +233,7 @@ def fit(
         if kept is None:  # a guarantee accepts only lists of the model that it was tested on
             _warn_if_all_empty(best, choice)
     _keep_groups(model, content)
-    rows = _model_rows(search, compared, next(n for n, one in enumerate(validated) if one is best))
+    rows = _model_rows(search, compared, next(n for n, each in enumerate(validated) if each is best))
     report = _report(search, rows, choice, held_out)
     if choice is None or choice.name == BOUNDARY:  # without a cutoff, lists end at the model's boundary
         return model.set_cutoff(None, report)
@@ -342,7 +342,9 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
     """With ContentProfile if all suitable models are tried; ConfigError if no given model can use items."""
     if optional:
         return [*candidates, "ContentProfile"]
-    if not any((build_model(one, {}) if isinstance(one, str) else one).uses_content for one in candidates):
+    if not any(
+        (build_model(model, {}) if isinstance(model, str) else model).uses_content for model in candidates
+    ):
         raise ConfigError(
             "items needs a model that uses the content of items, got none; add 'ContentProfile' to models, "
             "or omit items.",
@@ -521,23 +523,23 @@ def refit(
 
 def _refit(old: Recommender, events: Events | None, progress: Callable[[str], object] | None) -> Refit:
     """The new model, or why it is refused."""
-    known = old.history_
-    data = known if events is None else events.add_to(known)
+    history = old.history_
+    data = history if events is None else events.add_to(history)
     if data.time is None or not data.n_rows:
         return Refit(
             _fit_again(old, data, progress), np.nan, np.nan, 0, "the data has no times to compare on"
         )
     cut = int(data.time.max()) // DAY * DAY
     latest = data.where(data.time >= cut)
-    if events is None or known.end_time > cut or known.end_time == 0:
+    if events is None or history.end_time > cut or history.end_time == 0:
         return Refit(_fit_again(old, data, progress), np.nan, np.nan, 0, "no day is new to the old model")
     report = progress or (lambda line: None)
     report("checking on the latest day")
     earlier = events.before(cut)
-    trial = _fit_again(old, earlier.add_to(known), progress)
+    trial = _fit_again(old, earlier.add_to(history), progress)
     running = copy(old).observe(earlier)  # the state is shared, so the copy is cheap
     reports = [evaluate_over_time(model, latest) for model in (running, trial)]
-    old_f1, new_f1 = (one.f1 for one in reports)
+    old_f1, new_f1 = (each.f1 for each in reports)
     test = paired_test(reports[1].values("f1"), reports[0].values("f1"))
     n_lists = reports[0].n_users
     if new_f1 < old_f1 and test.p_bootstrap < LEVEL:

@@ -122,9 +122,9 @@ def hold_out_by_time(data: Interactions, cut: int | None = None) -> Holdout:
     before = data.time < cut
     history, later = data.where(before), data.where(~before)
     assert later.time is not None
-    known = np.diff(history.indptr) > 0
+    has_history = np.diff(history.indptr) > 0
     first = later.time == later.time[np.minimum(later.indptr[:-1], later.n_rows - 1)][later.user]
-    truth = later.where(first & known[later.user])
+    truth = later.where(first & has_history[later.user])
     n = truth.active_users.size
     day = str(np.datetime64(cut, "us").astype("datetime64[s]"))
     if n < 2:
@@ -325,7 +325,7 @@ class Validation:
         )
         numbers = np.concatenate([numbers for numbers, _ in parts])
         items = parts[-1][1].item_ids  # known ids keep their index, new ones follow
-        lists = concat_lists([replace(part, item_ids=items, item_names=None) for _, part in parts])
+        lists = concat_lists([replace(each, item_ids=items, item_names=None) for _, each in parts])
         return lists.take(np.argsort(visits.users[numbers]))
 
     @cached_property
@@ -354,12 +354,12 @@ class Validation:
         """The same model and candidates for some of the held-out users, given by their position."""
         holdout, kept = self.holdout, np.zeros(self.holdout.truth.n_users, np.bool_)
         kept[holdout.users[numbers]] = True
-        part = holdout._replace(
+        restricted = holdout._replace(
             truth=holdout.truth.where(kept[holdout.truth.user]),
             description=f"{numbers.size:,} of {holdout.description}",
             everyone=None if holdout.everyone is None else holdout.everyone[numbers],
         )
-        return replace(self, holdout=part, given=self.candidates.take(numbers))
+        return replace(self, holdout=restricted, given=self.candidates.take(numbers))
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""

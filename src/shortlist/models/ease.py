@@ -71,8 +71,10 @@ def nearest_items(products: csr_array, targets: Ints, norms: Doubles, n_neighbor
     near = np.abs(products.data) / (norms[targets[owner]] * norms[products.indices])
     kept = products.indices != targets[owner]
     indptr = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=targets.size))])
-    found = top_k(indptr, products.indices[kept].astype(np.int32), near[kept].astype(np.float32), n_neighbors)
-    return found[0], found[1]
+    nearest = top_k(
+        indptr, products.indices[kept].astype(np.int32), near[kept].astype(np.float32), n_neighbors
+    )
+    return nearest[0], nearest[1]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -226,8 +226,8 @@ class GFCF(MatrixModel):
         starts = csr_array((weight, rows.indices, rows.indptr), shape=rows.shape)
         by_user = to_rows(state.matrix)
 
-        def add_paths(part: slice) -> None:
-            follow_paths(to_rows(starts[part]), state.by_item, by_user, scores[part])
+        def add_paths(users: slice) -> None:
+            follow_paths(to_rows(starts[users]), state.by_item, by_user, scores[users])
 
         map_slices(add_paths, rows.shape[0], TASK, n_threads)
         return np.ascontiguousarray(scores[: rows.shape[0], : rows.shape[1]] * state.powers)

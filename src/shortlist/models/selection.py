@@ -174,7 +174,7 @@ class SelectionReport:
         }
         if any("served_score" in row for row in self.models):
             served = [row.get("served_score") for row in self.models]
-            models[f"{title} as served"] = ["" if one is None else text(one) for one in served]
+            models[f"{title} as served"] = ["" if value is None else text(value) for value in served]
         cutoffs = {
             f"cutoff for {self.models[0]['model']}": [row["cutoff"] for row in self.cutoffs],
             title: [text(row["score"]) for row in self.cutoffs],

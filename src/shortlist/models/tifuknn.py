@@ -35,22 +35,22 @@ class TIFUKNNState(ModelState):
 
     decay: "Decay"
     transform: WeightTransform
-    known: csr_array  # (n_known_users, n_known_items) vectors before the last rows
-    changed: Ints  # users with other vectors than in `known`, ascending
+    earlier: csr_array  # (n_known_users, n_known_items) vectors before the last rows
+    changed: Ints  # users with other vectors than in `earlier`, ascending
 
     @cached_property
     def vectors(self) -> csr_array:
         """(n_users, n_items)."""
-        history, n_known = self.history, self.known.shape[0]
+        history, n_known = self.history, self.earlier.shape[0]
         if not self.changed.size:
-            return self.known
+            return self.earlier
         fresh = user_vectors(history.rows_of(self.changed), self.decay, self.transform)
-        known = csr_array(
-            (self.known.data, self.known.indices, self.known.indptr), shape=(n_known, history.n_items)
+        earlier = csr_array(
+            (self.earlier.data, self.earlier.indices, self.earlier.indptr), shape=(n_known, history.n_items)
         )
         row = np.arange(history.n_users)
         row[self.changed] = n_known + np.arange(self.changed.size)
-        return csr_array(vstack([known, fresh], format="csr")[row])
+        return csr_array(vstack([earlier, fresh], format="csr")[row])
 
     @cached_property
     def compared(self) -> UserVectors:
@@ -157,7 +157,7 @@ class TIFUKNN(WeightParams, Recommender):
             history=History.of(history),
             decay=self._decay,
             transform=self.weight_transform,
-            known=vectors,
+            earlier=vectors,
             changed=np.empty(0, np.int32),
         )
 
@@ -170,10 +170,10 @@ class TIFUKNN(WeightParams, Recommender):
             merged = history.merged
             return replace(self._learn(merged, FitOptions()), history=history)
         touched = np.union1d(new.user, new.reweighted)
-        known, changed = state.known, np.union1d(state.changed, touched)
+        earlier, changed = state.earlier, np.union1d(state.changed, touched)
         if "vectors" in vars(state):  # computed for a request
-            known, changed = state.vectors, touched
-        return replace(state, history=history, known=known, changed=changed.astype(np.int32))
+            earlier, changed = state.vectors, touched
+        return replace(state, history=history, earlier=earlier, changed=changed.astype(np.int32))
 
     def score(self, request: RecommendRequest[TIFUKNNState]) -> Scores:
         """The mix of own and neighbors' frequencies."""
@@ -187,17 +187,17 @@ class TIFUKNN(WeightParams, Recommender):
         k = min(self.n_neighbors, state.history.n_users)
         mixed = np.empty(mine.shape, np.float32)
 
-        def fill(part: slice) -> None:
-            users = sparse_rows(mine[part])
-            score_with_neighbors(users, numbers[part], state.compared, k, own, others, mixed[part])
+        def fill(block: slice) -> None:
+            users = sparse_rows(mine[block])
+            score_with_neighbors(users, numbers[block], state.compared, k, own, others, mixed[block])
 
         map_slices(fill, len(request), BLOCK, request.n_threads)
         return mixed
 
     def contributions(self, request: RecommendRequest[TIFUKNNState], items: Ints) -> Contributions:
         """The parts of the user's own baskets and of the neighbors'."""
-        parts = self._mix(request, self.own, 0.0), self._mix(request, 0.0, 1 - self.own)
-        both = np.stack([part[0, items] for part in parts], axis=1)
+        sources = self._mix(request, self.own, 0.0), self._mix(request, 0.0, 1 - self.own)
+        both = np.stack([scores[0, items] for scores in sources], axis=1)
         return [largest_first(["own baskets", "neighbors"], row) for row in both]
 
     def _to_arrays(self, state: TIFUKNNState) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -766,9 +766,9 @@ def collect_statistics(
     )
     statistics = plain._replace(
         trained_users=users,
-        repeat_start=_repeat_start([one.repeats for one in measured], rows.totals),
+        repeat_start=_repeat_start([statistic.repeats for statistic in measured], rows.totals),
         trend=model.build_trend(*sales, rows),
-        sizes=_join_sizes([one.sizes for one in measured]),
+        sizes=_join_sizes([statistic.sizes for statistic in measured]),
     )
     if not model.weight_transform.is_used:
         return _with_examples(statistics, objective, groups, n_rows)

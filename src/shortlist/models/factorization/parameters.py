@@ -75,9 +75,9 @@ def parameter_shapes(
     return shapes
 
 
-def extend_values(known: Floats, n: int, value: float) -> Floats:
-    """(n,) the known values, then `value`."""
-    return np.concatenate([known, np.full(n - known.size, value, np.float32)])
+def extend_values(values: Floats, n: int, value: float) -> Floats:
+    """(n,) the values, then `value`."""
+    return np.concatenate([values, np.full(n - values.size, value, np.float32)])
 
 
 def user_fields(theta: Parameters) -> dict[str, Floats]:
@@ -140,11 +140,11 @@ def load_parameters(
     arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], prefix: str = ""
 ) -> Parameters:
     """The parameters of a file, writable, if they have these shapes and are finite."""
-    found = (
+    checked = (
         check_array(arrays, prefix + name, np.float32, shape, limit=MAX_SIZE)
         for name, shape in shapes.items()
     )
-    return Parameters(*(np.require(array, None, "W") for array in found))
+    return Parameters(*(np.require(array, None, "W") for array in checked))
 
 
 CONTENT_WEIGHT = 32.0  # how much the features of an item count beside its own vector

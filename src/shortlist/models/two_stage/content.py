@@ -52,8 +52,8 @@ class ItemContent:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The features, field by field."""
-        own = (f"{PREFIX}{field.name}_{part}" for field in self.space.fields for part in _parts(field))
-        return (*own, *(PREFIX + name for name in ACROSS_FIELDS))
+        by_field = (f"{PREFIX}{field.name}_{name}" for field in self.space.fields for name in _parts(field))
+        return (*by_field, *(PREFIX + name for name in ACROSS_FIELDS))
 
     @cached_property
     def _by_field(self) -> list[csr_array]:
@@ -81,11 +81,11 @@ class ItemContent:
 
     def update(self, items: Items, history: History) -> "ItemContent":
         """With new items, or new content of known ones; the history has them all."""
-        known, n = self.resize(history.n_items), history.n_items
+        resized, n = self.resize(history.n_items), history.n_items
         place = np.arange(n, dtype=np.int32)
         place[history.items.align(items.ids)] = n + np.arange(len(items), dtype=np.int32)
-        both = csr_array(vstack([known.vectors, self.space.transform(items)], format="csr"))
-        values = np.concatenate([known.values, self.space.values(items)])
+        both = csr_array(vstack([resized.vectors, self.space.transform(items)], format="csr"))
+        values = np.concatenate([resized.values, self.space.values(items)])
         return replace(self, vectors=align_rows(both, place), values=values[place])
 
     # ------------------------------------------------------------------ features
@@ -123,15 +123,15 @@ class ItemContent:
         linked = _similarity(scaled @ links @ vectors, vectors, indptr, items)
         wanted, place = np.unique(items, return_inverse=True)
         companions = csr_array(links[wanted] @ vectors)
-        found = _similarity(shares @ vectors, companions, indptr, place.astype(np.int32))
-        return linked, (found * scale[items]).astype(np.float32)
+        similarity = _similarity(shares @ vectors, companions, indptr, place.astype(np.int32))
+        return linked, (similarity * scale[items]).astype(np.float32)
 
     def _usual(self, shares: csr_array, number: int, indptr: Longs) -> Doubles:
         """(n_candidates,) the user's usual value of a field; NaN if none of the items has one."""
         values = self.values[:, number]
-        known = np.isfinite(values)
-        total = shares @ np.where(known, values, 0.0)
-        weight = shares @ known.astype(np.float64)
+        has_value = np.isfinite(values)
+        total = shares @ np.where(has_value, values, 0.0)
+        weight = shares @ has_value.astype(np.float64)
         usual = np.divide(total, weight, out=np.full(total.size, np.nan), where=weight > 0)
         return np.repeat(usual, np.diff(indptr))
 
@@ -164,8 +164,8 @@ class ItemContent:
     def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """(arrays, notes) that `from_arrays` reads."""
         arrays, notes = self.space.to_arrays()
-        own = {"values": self.values, "learned_until": np.array([self.learned_until])}
-        return arrays | pack_matrix("content", self.vectors) | own, notes
+        more = {"values": self.values, "learned_until": np.array([self.learned_until])}
+        return arrays | pack_matrix("content", self.vectors) | more, notes
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], notes: Any, n_items: int) -> "ItemContent":
@@ -209,14 +209,14 @@ def _similarity(profiles: csr_array, vectors: csr_array, indptr: Longs, items: I
     """(n_candidates,) the product of each candidate's vector and the profile of its snapshot."""
     profiles, vectors = (each.astype(np.float32, copy=False) for each in (profiles, vectors))
     profiles.sort_indices()
-    found, scratch = np.empty(items.size, np.float32), np.zeros(vectors.shape[1], np.float32)
-    score_rows(to_rows(profiles), to_rows(vectors), indptr, items, scratch, found)
-    return found
+    products, scratch = np.empty(items.size, np.float32), np.zeros(vectors.shape[1], np.float32)
+    score_rows(to_rows(profiles), to_rows(vectors), indptr, items, scratch, products)
+    return products
 
 
-def _relative(value: Doubles, usual: Doubles, known: Doubles) -> Doubles:
+def _relative(value: Doubles, usual: Doubles, all_values: Doubles) -> Doubles:
     """A value against the user's usual one: the logarithm of the ratio if all values are positive."""
-    if np.nanmin(known, initial=1.0) > 0:
+    if np.nanmin(all_values, initial=1.0) > 0:
         return np.asarray(np.log(value / usual))
     return np.asarray(value - usual)
 
@@ -224,6 +224,6 @@ def _relative(value: Doubles, usual: Doubles, known: Doubles) -> Doubles:
 def first_sales(sales: SalesIndex) -> Longs:
     """(n_items,) time of the first sale; NEVER for an item without any."""
     sold = np.diff(sales.starts) > 0
-    found = np.full(sold.size, NEVER)
-    found[sold] = sales.time[sales.position[sales.starts[:-1][sold]]]
-    return found
+    times = np.full(sold.size, NEVER)
+    times[sold] = sales.time[sales.position[sales.starts[:-1][sold]]]
+    return times

@@ -26,7 +26,7 @@ from shortlist.models.two_stage.content import ItemContent, first_sales
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
 
 T = TypeVar("T")
-Known = tuple[Links, EASEWeights]  # solutions of a time
+Solutions = tuple[Links, EASEWeights]  # solutions of a time
 
 MAX_SOURCES = 8  # candidates per snapshot are at most this many times candidates_per_source
 BLOCK = 512  # snapshots per block
@@ -117,23 +117,23 @@ def compute_features(
 
     layout = replay.layout
 
-    def known(number: int) -> Known:
+    def solve(number: int) -> Solutions:
         return layout.links.solution(ranges[number].links), layout.ease.solution(ranges[number].ease)
 
-    def compute(number: int, known: Known) -> FeatureRows:
-        state, part = states[number % len(states)], ranges[number]
+    def compute(number: int, solutions: Solutions) -> FeatureRows:
+        state, block_range = states[number % len(states)], ranges[number]
         more = given
         if content is not None and not given.only:
-            more = _propose_content(content, replay, users, snapshots, part)
-        block = _compute_block(replay, state, users, snapshots, more, part, known, negative_rate)
+            more = _propose_content(content, replay, users, snapshots, block_range)
+        block = _compute_block(replay, state, users, snapshots, more, block_range, solutions, negative_rate)
         if quantities is not None:
             block = _add_quantities(block, snapshots, quantities)
-        return block if content is None else _add_content(block, users, snapshots, content, known)
+        return block if content is None else _add_content(block, users, snapshots, content, solutions)
 
     if len(states) == 1:
-        yield from (compute(number, known(number)) for number in range(len(ranges)))
+        yield from (compute(number, solve(number)) for number in range(len(ranges)))
     else:
-        yield from _run_in_order(known, compute, len(ranges), len(states))
+        yield from _run_in_order(solve, compute, len(ranges), len(states))
     replay.keep(states)
 
 
@@ -144,21 +144,23 @@ def _add_quantities(block: FeatureRows, snapshots: Snapshots, quantities: Quanti
 
 
 def _propose_content(
-    content: ItemContent, replay: EventReplay, users: UserLog, snapshots: Snapshots, part: BlockRange
+    content: ItemContent, replay: EventReplay, users: UserLog, snapshots: Snapshots, block_range: BlockRange
 ) -> GivenCandidates:
     """New items with similar content, in addition to the proposed candidates."""
-    layout, own = replay.layout, _slice(snapshots, part.first, part.last)
+    layout, selected = replay.layout, _slice(snapshots, block_range.first, block_range.last)
     end = content.learned_until if replay.history.has_times else layout.end
-    sets = content.propose(users, own, first_sales(layout.sales), end, replay.rules.per_source)
-    before = np.zeros(part.first, np.int64)  # numbers count from the first snapshot of all blocks
+    sets = content.propose(users, selected, first_sales(layout.sales), end, replay.rules.per_source)
+    before = np.zeros(block_range.first, np.int64)  # numbers count from the first snapshot of all blocks
     return GivenCandidates(read_only(np.concatenate([before, sets.indptr])), read_only(sets.items), False)
 
 
 def _add_content(
-    block: FeatureRows, users: UserLog, snapshots: Snapshots, content: ItemContent, known: Known
+    block: FeatureRows, users: UserLog, snapshots: Snapshots, content: ItemContent, solutions: Solutions
 ) -> FeatureRows:
-    own = _slice(snapshots, block.first, block.first + block.non_empty.size)
-    more = content.features(users, known[0].together, own, read_only(block.indptr), read_only(block.items))
+    selected = _slice(snapshots, block.first, block.first + block.non_empty.size)
+    more = content.features(
+        users, solutions[0].together, selected, read_only(block.indptr), read_only(block.items)
+    )
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
 
@@ -205,11 +207,11 @@ def _compute_block(
     users: UserLog,
     snapshots: Snapshots,
     given: GivenCandidates,
-    part: BlockRange,
-    known: Known,
+    block_range: BlockRange,
+    solutions: Solutions,
     negative_rate: float,
 ) -> FeatureRows:
-    first, last = part.first, part.last
+    first, last = block_range.first, block_range.last
     n_rows = 0 if given.only else (last - first) * MAX_SOURCES * replay.rules.per_source
     if given.starts.size:
         n_rows += int(given.starts[last] - given.starts[first])
@@ -224,7 +226,7 @@ def _compute_block(
     )
     log, scratch = replay.layout.log, replay.take_scratch()
     rate = float(negative_rate)
-    fill_features(log, state, users, replay.rules, known, scratch, snapshots, given, rate, out)
+    fill_features(log, state, users, replay.rules, solutions, scratch, snapshots, given, rate, out)
     replay.return_scratch(scratch)
     n = out.indptr[-1]
     return out._replace(items=out.items[:n], features=out.features[:n], labels=out.labels[:n])

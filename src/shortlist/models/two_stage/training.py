@@ -42,14 +42,21 @@ def compute_blocks_on(
 
 
 def _compute_slice(
-    replay: EventReplay, snapshots: Snapshots, content: ItemContent | None, negative_rate: float, part: slice
+    replay: EventReplay,
+    snapshots: Snapshots,
+    content: ItemContent | None,
+    negative_rate: float,
+    numbers: slice,
 ) -> list[FeatureRows]:
     """The blocks of some consecutive snapshots; they do not depend on how the snapshots are divided."""
-    own, layout = Snapshots(snapshots.user[part], snapshots.at[part], snapshots.target[part]), replay.layout
-    blocks = compute_features(
-        replay, layout.log.users, own, PROPOSED, 1, layout.quantities, content, negative_rate
+    selected, layout = (
+        Snapshots(snapshots.user[numbers], snapshots.at[numbers], snapshots.target[numbers]),
+        replay.layout,
     )
-    return [block._replace(first=block.first + part.start) for block in blocks]
+    blocks = compute_features(
+        replay, layout.log.users, selected, PROPOSED, 1, layout.quantities, content, negative_rate
+    )
+    return [block._replace(first=block.first + numbers.start) for block in blocks]
 
 
 class Examples(NamedTuple):
@@ -85,7 +92,7 @@ def collect_examples(
         owner = np.repeat(block.numbers, np.diff(block.indptr))
         parts.append((owner, block.items.copy(), block.labels.copy(), block.user_features))
         features.append(block.features)
-    if not any(part[2].any() for part in parts):
+    if not any(rows[2].any() for rows in parts):
         raise DataError(
             "TwoStage needs users whose later baskets contain a proposed item, got none; "
             "add users with two or more baskets, or use Popularity or PersonalFrequency."
@@ -147,12 +154,12 @@ def train_ensembles(
     def train(bag: int) -> Text:
         if bag == n_bags:
             return fit_trees(examples.user_features, examples.sizes, None, SIZE_PARAMS)
-        own = replace(params, seed=seed * n_bags + bag)
+        bag_params = replace(params, seed=seed * n_bags + bag)
         if n_bags == 1:
-            return grow_trees(binned, own)
+            return grow_trees(binned, bag_params)
         rows = np.flatnonzero(examples.labels | (half == bag % 2)).astype(np.int32)
         weight = np.where(examples.labels, 1, 2).astype(np.float32) * examples.weight
-        return grow_trees(take_examples(binned, rows, weight[rows]), own)
+        return grow_trees(take_examples(binned, rows, weight[rows]), bag_params)
 
     with ThreadPoolExecutor(thread_count(n_threads)) as pool:
         return list(pool.map(train, range(n_bags + 1)))
