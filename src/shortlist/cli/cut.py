@@ -161,7 +161,7 @@ def apply_saved(candidates: Path, flags: CutFlags) -> dict[str, Any]:
     assert flags.out is not None
     saved = Cutoff.load(flags.cutoff)
     lists = saved.apply(read_lists(candidates, "candidates"), history=read_truth(flags.history, "history"))
-    write_lists(lists, flags.out)
+    write_cut(lists, flags.out)
     return {
         "out": str(flags.out),
         "cutoff": repr(saved),
@@ -170,7 +170,7 @@ def apply_saved(candidates: Path, flags: CutFlags) -> dict[str, Any]:
     }
 
 
-def write_lists(lists: "RankedLists", out: Path) -> None:
+def write_cut(lists: "RankedLists", out: Path) -> None:
     """Write lists to a file, and print how many."""
     lists.write(out)
     print_note(describe_lists(len(lists), int(lists.items.size), int((lists.lengths == 0).sum()), out))
@@ -210,7 +210,7 @@ def write_result(result: "CutResult", source: Path, flags: CutFlags) -> dict[str
         "notes": list(result.notes),
     }
     if flags.out is not None and result.lists is not None:
-        write_lists(result.lists, flags.out)
+        write_cut(result.lists, flags.out)
         about["out"] = str(flags.out)
     if flags.save is not None:
         about["cutoff"] = str(result.save(flags.save))

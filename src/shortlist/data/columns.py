@@ -391,7 +391,7 @@ MAX_KINDS = 30  # different values of a column that says what a row is
 SINGLE_ITEMS = 0.9  # share of baskets with one item that is in doubt if a column looks like a session
 
 
-class ReturnCounts(NamedTuple):
+class ReturnTotals(NamedTuple):
     """What returns did: how many were matched with purchases, and how many of these vanished or shrank."""
 
     matched: int
@@ -562,7 +562,7 @@ class Table:
         """Whether the weights are ratings, so that a negative one is a dislike and not a return."""
         return self.options.min_rating is not None or plain_name(self.roles.get("weight", "")) in RATINGS
 
-    def note_negative(self, n: int, n_rows: int, outcome: ReturnCounts | None = None) -> None:
+    def note_negative(self, n: int, n_rows: int, outcome: ReturnTotals | None = None) -> None:
         """Add a note on n rows of negative weight; DataError if no row is left."""
         options, where = self.options, f" (column {self.roles.get('weight')!r})"
         if options.min_rating is not None:

@@ -18,7 +18,7 @@ from shortlist.data.columns import (
     DataSource,
     NegativeWeights,
     ReadOptions,
-    ReturnCounts,
+    ReturnTotals,
     Table,
     belongs_to_other_role,
     html_table,
@@ -175,7 +175,7 @@ def _settle_negative(
             removed, reduced = ((weight >= 0) & mask for mask in (~keep, keep & (left < weight)))
             weight, outcome = (
                 left,
-                ReturnCounts(*(int(mask.sum()) for mask in (is_matched, removed, reduced))),
+                ReturnTotals(*(int(mask.sum()) for mask in (is_matched, removed, reduced))),
             )
     table.note_negative(int(negative.sum()), weight.size, outcome)
     return keep, weight
