@@ -151,13 +151,18 @@ def evaluate_lists(
 @kernel
 def mark_hits(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
     """relevant (n_shown,), False at first: whether each shown item is in its user's truth."""
-    for number in chunk.order:
-        row = chunk.row[number]
+    indptr, items, codes, rows, order = chunk  # arrays of their own are read without counting references
+    stamp = truth.stamp
+    for number in order:
+        row = rows[number]
         if row < 0:
             continue
         _stamp(truth, row)
-        for at in range(chunk.indptr[number], chunk.indptr[number + 1]):
-            relevant[at] = _take_hit(truth, row, chunk.code[chunk.items[at]])
+        for at in range(indptr[number], indptr[number + 1]):
+            code = codes[items[at]]
+            if code >= 0 and stamp[code] == row:
+                relevant[at] = True
+                stamp[code] = -1  # an item counts as one hit at most
 
 
 @kernel
