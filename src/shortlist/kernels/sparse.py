@@ -270,6 +270,39 @@ class UserVectors(NamedTuple):
     norms: Doubles  # (n_users,) squared
 
 
+@inlined
+def _is_further(distance: Doubles, a: int, b: int) -> bool:
+    """Whether user a comes after user b; of equally distant users, the one with the higher number."""
+    return bool(distance[a] > distance[b] or (distance[a] == distance[b] and a > b))
+
+
+@inlined
+def _move_down(heap: Ints, size: int, distance: Doubles) -> None:
+    """Move the root down to where no user below is further away."""
+    at = 0
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            return
+        if child + 1 < size and _is_further(distance, heap[child + 1], heap[child]):
+            child += 1
+        if not _is_further(distance, heap[child], heap[at]):
+            return
+        heap[at], heap[child] = heap[child], heap[at]
+        at = child
+
+
+@inlined
+def _move_up(heap: Ints, at: int, distance: Doubles) -> None:
+    """Move an entry up to where the one above is further away."""
+    while at > 0:
+        parent = (at - 1) // 2
+        if not _is_further(distance, heap[at], heap[parent]):
+            return
+        heap[at], heap[parent] = heap[parent], heap[at]
+        at = parent
+
+
 @kernel
 def score_with_neighbors(
     users: SparseRows,  # (n, n_items) vectors to score
@@ -282,7 +315,8 @@ def score_with_neighbors(
 ) -> None:
     """out = own_weight · (user's vector) + others_weight · (mean vector of the nearest users)."""
     n_users = vectors.norms.size
-    distance, total = np.empty(n_users), np.empty(out.shape[1])
+    distance, heap = np.empty(n_users), np.empty(n_neighbors, np.int32)
+    total = np.empty(out.shape[1])
     for row in range(out.shape[0]):
         distance[:] = vectors.norms  # the norm of the user's own vector is the same for all
         total[:] = 0.0
@@ -291,20 +325,20 @@ def score_with_neighbors(
             total[item] += own_weight * value
             for k in range(vectors.by_item.indptr[item], vectors.by_item.indptr[item + 1]):
                 distance[vectors.by_item.columns[k]] -= 2 * value * vectors.by_item.values[k]
-        size = n_users
-        if own_numbers[row] >= 0:
-            distance[own_numbers[row]] = np.inf
-            size -= 1
-        size = min(size, n_neighbors)
-        furthest = np.partition(distance, size - 1)[size - 1] if size else -np.inf
-        n_tied = size  # of equally distant users, those with lower numbers are neighbors
+        size = 0
         for user in range(n_users):
-            n_tied -= distance[user] < furthest
-        for user in range(n_users):
-            is_tied = distance[user] == furthest and n_tied > 0
-            n_tied -= is_tied
-            if distance[user] < furthest or is_tied:
-                for at in range(vectors.by_user.indptr[user], vectors.by_user.indptr[user + 1]):
-                    total[vectors.by_user.columns[at]] += others_weight / size * vectors.by_user.values[at]
+            if user == own_numbers[row]:
+                continue
+            if size < n_neighbors:
+                heap[size] = user
+                _move_up(heap, size, distance)
+                size += 1
+            elif distance[user] < distance[heap[0]]:
+                heap[0] = user
+                _move_down(heap, size, distance)
+        for k in range(size):
+            user = heap[k]
+            for at in range(vectors.by_user.indptr[user], vectors.by_user.indptr[user + 1]):
+                total[vectors.by_user.columns[at]] += others_weight / size * vectors.by_user.values[at]
         for item in range(out.shape[1]):
             out[row, item] = total[item]
