@@ -3,6 +3,7 @@
     export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
     python benchmarks/matrix.py FOLDER                          # all three datasets, three seeds
     python benchmarks/matrix.py FOLDER --datasets lastfm --seeds 1
+    python benchmarks/matrix.py FOLDER --models BPRMF EASE      # again; the other rows of matrix.json stay
 
 FOLDER holds lastfm/interactions.parquet and citeulike-t/interactions.parquet, each with users in the first
 column and items in the second; MovieLens-1M comes from `load_dataset`, and its times are dropped. A fifth of
@@ -18,6 +19,7 @@ iterations of each that reach 99.5% of the lower of their best NDCG@20 on the pa
 """
 
 import argparse
+import json
 import time
 from collections.abc import Callable, Iterable
 from itertools import product
@@ -31,7 +33,7 @@ from cornac.models import BPR
 from cornac.models import EASE as CornacEASE  # noqa: N811
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
-from machine import describe, save_results
+from machine import RESULTS, describe, save_results
 from scipy.sparse import csr_array, csr_matrix
 
 import shortlist as sl
@@ -45,7 +47,7 @@ from shortlist.models.base import Recommender
 DATASETS = ("lastfm", "citeulike-t", "ml-1m")
 N, N_CANDIDATES, EASE_ITEMS, FACTORS = 20, 50, 6_000, 128
 BATCHES = (  # the quick ones first, so that an interrupted run has them on all datasets
-    ("ALS", "implicit ALS", "GFCF", "implicit BPR"),
+    ("ALS", "implicit ALS", "GFCF", "MatrixBlend", "implicit BPR"),
     ("BPRMF", "EASE", "cornac"),
     ("LogMF", "DKBPRMF"),
 )
@@ -101,6 +103,7 @@ def candidates(n_items: int) -> dict[str, list[tuple[dict[str, Any], Any]]]:
     ours: dict[str, tuple[type[Recommender], tuple[dict[str, Any], ...]]] = {
         "ALS": (sl.ALS, ({"n_factors": FACTORS}, {"n_factors": FACTORS, "reg": 0.003})),
         "GFCF": (sl.GFCF, ({}, {"n_factors": 512, "low_pass": 0.1})),
+        "MatrixBlend": (sl.MatrixBlend, ({"n_factors": FACTORS}, {"n_factors": FACTORS, "reg": 0.003})),
         "EASE": (sl.EASE, ({"reg": 300.0}, {"reg": 1000.0}) if is_dense else ({"reg": 20.0}, {"reg": 100.0})),
         "BPRMF": (sl.BPRMF, (SGD, SGD | {"reg": 0.003})),
         "LogMF": (sl.LogMF, (SGD, SGD | {"lr": 0.1, "negatives": 4.0})),
@@ -264,16 +267,19 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--datasets", nargs="+", choices=DATASETS, default=DATASETS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--models", nargs="+", help="only these; the kept rows of other models stay")
     args = parser.parse_args()
     warm_up()
     result: dict[str, Any] = {"machine": describe("implicit", "cornac"), "N": N, "factors": FACTORS}
+    if args.models:
+        result = json.loads((RESULTS / "matrix.json").read_text()) | {"machine again": result["machine"]}
     kept: dict[str, dict[str, Any]] = {name: {} for name in args.datasets}
     for seed in range(args.seeds):
-        rows: dict[str, dict[str, Any]] = {name: {} for name in args.datasets}
         for models, name in product(BATCHES, args.datasets):
-            if not rows[name]:
-                result.setdefault(name, []).append(rows[name])
-            run(name, args.folder, seed, models, kept[name], rows[name])
+            splits = result.setdefault(name, [])
+            splits += [{}] * (len(splits) <= seed)
+            wanted = tuple(model for model in models if not args.models or model in args.models)
+            run(name, args.folder, seed, wanted, kept[name], splits[seed])
             save_results("matrix", result)
 
 

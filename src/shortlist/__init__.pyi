@@ -41,6 +41,7 @@ from shortlist.models.factorization.mf import LogMF as LogMF
 from shortlist.models.folders import fit_to_folder as fit_to_folder
 from shortlist.models.folders import recommend_to_folder as recommend_to_folder
 from shortlist.models.gfcf import GFCF as GFCF
+from shortlist.models.matrix_blend import MatrixBlend as MatrixBlend
 from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
 from shortlist.models.precomputed import from_implicit as from_implicit
 from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time

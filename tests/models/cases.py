@@ -14,6 +14,7 @@ from shortlist.models.ease import EASE
 from shortlist.models.factorization.hrm import DKHRM, HRM
 from shortlist.models.factorization.mf import BPRMF, CRRMF, DKBPRMF, LogMF
 from shortlist.models.gfcf import GFCF
+from shortlist.models.matrix_blend import MatrixBlend
 from shortlist.models.precomputed import PrecomputedScores
 from shortlist.models.tifuknn import TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage
@@ -22,7 +23,14 @@ from shortlist.models.upcf import UPCF
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}
 COUNTING = {"Popularity": Popularity, "PersonalFrequency": PersonalFrequency}
-CLOSED = {"TIFUKNN": TIFUKNN, "UPCF": UPCF, "EASE": EASE, "ALS": ALS, "GFCF": GFCF}  # not trained in epochs
+CLOSED = {  # not trained in epochs
+    "TIFUKNN": TIFUKNN,
+    "UPCF": UPCF,
+    "EASE": EASE,
+    "ALS": ALS,
+    "GFCF": GFCF,
+    "MatrixBlend": MatrixBlend,
+}
 DENSE_MODELS = [*JOINT, *COUNTING, *CLOSED, "PrecomputedScores"]  # score every item
 ALL_MODELS = [*DENSE_MODELS, "TwoStage", "ContentProfile"]
 DAY = 86_400_000_000

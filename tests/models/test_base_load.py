@@ -149,6 +149,8 @@ MODELS = {
     ("GFCF", "rows"): (rows("model.basis", 3), "'basis' must have shape 256 × 20, got 3 × 20"),
     ("GFCF", "columns"): (element("model.matrix.columns", 0, 20), "'matrix.columns' must be at most 19"),
     ("GFCF", "starts"): (element("model.matrix.indptr", 1, 10**6), "'matrix.indptr' must ascend"),
+    ("MatrixBlend", "rows"): (rows("model.graph.basis", 3), "'basis' must have shape 256 × 20, got 3 × 20"),
+    ("MatrixBlend", "scales"): (element("model.scales", 0, np.nan), "'scales' must be finite"),
     ("TIFUKNN", "rows"): (rows("model.weights", 3), "'weights' must have shape"),
     ("UPCF", "rows"): (rows("model.frequencies", 3), "'frequencies' must have shape"),
     ("UPCF", "alpha"): (param("alpha", 2), "alpha must lie between"),

@@ -77,6 +77,7 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
         "EASE",
         "ALS",
         "GFCF",
+        "MatrixBlend",
         "TwoStage",
     }
     once = sl.Interactions.from_tuples([(user, user % 3) for user in range(9)])
@@ -88,7 +89,7 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
     reason = sl.EASE.why_unsuitable(sl.Interactions.from_tuples([(*row, row[1] % 2) for row in many]))
     assert "6,001 items are more than 6,000" in reason
     data = sl.load_dataset("sample")
-    left_out = ("TwoStage", "ALS", "GFCF")  # by LightGBM, or because the data has baskets
+    left_out = ("TwoStage", "ALS", "GFCF", "MatrixBlend")  # by LightGBM, or because the data has baskets
     assert all(kind.why_unsuitable(data) is None for kind in CLASSES if kind.__name__ not in left_out)
     for repeats, terms in ((True, (0.9, 3.0)), (False, (None, None))):
         hybrid = sl.HRM()

@@ -259,6 +259,7 @@ BAD = {
     "unobserved": [-1, float("nan"), "all"],
     "reg_power": [-1],
     "low_pass": [-1, "wide"],
+    "weight": [0, 1.5, "half"],
     "max_memory": [-1, float("inf")],
     "sharpen": [-0.1, float("nan")],
     "user_power": [-0.1, float("inf")],

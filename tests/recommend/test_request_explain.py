@@ -92,7 +92,7 @@ def test_every_model_explains_its_list(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["PersonalFrequency", "EASE", "ALS", "GFCF", "TIFUKNN", "UPCF", "HRM", "TwoStage"]
+    "name", ["PersonalFrequency", "EASE", "ALS", "GFCF", "MatrixBlend", "TIFUKNN", "UPCF", "HRM", "TwoStage"]
 )
 def test_contributions_add_up_to_the_score(name):
     """All of them, where the model decomposes its score exactly; the trees add a base value."""

@@ -48,7 +48,10 @@ from shortlist.types import Bools, Ints, Longs
 
 TRIALS = {"quick": 1, "default": 4}
 N_CANDIDATES = 50  # per user; also the largest fixed N
-SIMPLEST_FIRST = ("Popularity", "PersonalFrequency", "BPRMF", "DKHRM", "TIFUKNN", "EASE", "GFCF", "ALS")
+SIMPLEST_FIRST = (
+    *("Popularity", "PersonalFrequency", "BPRMF", "DKHRM"),
+    *("TIFUKNN", "EASE", "GFCF", "ALS", "MatrixBlend"),
+)
 MODELS = (  # the built-in models that are tried, in this order; those of other packages follow
     *SIMPLEST_FIRST,
     *(name for name in MODEL_MODULES if name not in SIMPLEST_FIRST and is_tried(name)),

@@ -29,7 +29,7 @@ from shortlist.models.matrix import (
     singular_columns,
     sparse_product,
 )
-from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
+from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -382,12 +382,11 @@ class ALS(MatrixModel, ContentRecommender):
     def score(self, request: RecommendRequest[ALSState]) -> Scores:
         """Inner products of the vectors of users and items."""
         state = request.state
-        factors = Factors(self._user_vectors(request), state.items, None, state.index)
+        factors = Factors(self._user_vectors(state, request), state.items, None, state.index)
         return Scores(factors=factors)
 
-    def _user_vectors(self, request: RecommendRequest[ALSState]) -> Floats:
+    def _user_vectors(self, state: ALSState, request: RecommendRequest[Any]) -> Floats:
         """(n, n_factors) learned vectors where the history is the learned one, solved ones elsewhere."""
-        state = request.state
         matrix = confidence_matrix(request.history, self.weight_transform)
         vectors = np.tile(state.mean_user, (len(request), 1))
         prints, learned = history_prints(matrix), np.zeros(len(request), np.bool_)
@@ -409,18 +408,16 @@ class ALS(MatrixModel, ContentRecommender):
         """Large, because dense scores are not needed."""
         return MAX_BATCH
 
-    def contributions(self, request: RecommendRequest[ALSState], items: Ints) -> Contributions:
-        """The items of the user's history; their amounts add up to the score (Hu et al., 2008, section 5)."""
-        state, n = request.state, self.n_factors
-        row = confidence_matrix(request.history, self.weight_transform)
+    def _shares(self, state: ALSState, row: csr_array, items: Ints) -> Doubles:
+        """Amounts that add up to the scores (Hu et al., 2008, section 5)."""
+        n = self.n_factors
         vectors = state.items.astype(np.float64)
         liked, weight = vectors[row.indices], np.abs(row.data.astype(np.float64))
         step = self._user_step(state)
         system = np.diag(step.gram[:n].astype(np.float64) + float(self._penalties(row, step.base)[0]))
         system += (liked.T * weight) @ liked
-        similar = vectors[items] @ np.linalg.solve(system, liked.T)
-        names = state.history.item_labels(row.indices)
-        return [largest_first(names, amounts) for amounts in similar * (weight * (row.data > 0))]
+        similar: Doubles = vectors[items] @ np.linalg.solve(system, liked.T)
+        return (similar * (weight * (row.data > 0))).T
 
     def _item_vectors(self, state: ALSState) -> Floats | None:
         return state.items

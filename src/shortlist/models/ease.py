@@ -1,7 +1,6 @@
 """EASE: a linear item–item model in closed form (Steck, 2019)."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,8 +17,7 @@ from shortlist.kernels.graph import solve_neighbors
 from shortlist.kernels.retrieval import top_k
 from shortlist.models.base import FitOptions, ModelState, decayed_counts
 from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix
-from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
-from shortlist.recommend.retrieval import SparseItems, SparseScores
+from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 DENSE_BYTES = 24  # per pair of items, while the matrix is inverted
@@ -32,13 +30,6 @@ class EASEState(ModelState):
     """The item–item weights, sparse if there are many items."""
 
     weights: Floats | csr_array  # (n_items, n_items) what item i adds to the score of item j
-
-    @cached_property
-    def sparse_items(self) -> SparseItems:
-        """The sparse weights by the item whose score they add to."""
-        columns = csr_array(self.weights.T)
-        columns.sort_indices()
-        return SparseItems.of(columns)
 
 
 def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int, n_threads: int) -> csr_array:
@@ -150,10 +141,12 @@ class EASE(MatrixModel):
 
     def score(self, request: RecommendRequest[EASEState]) -> Scores:
         """The weighted sum over each user's items."""
-        rows, state = self._history_matrix(request), request.state
-        if isinstance(state.weights, csr_array):
-            return Scores(sparse=SparseScores(to_rows(rows), state.sparse_items))
-        return Scores(values=np.asarray(rows @ state.weights, np.float32))
+        rows, weights = self._history_matrix(request), request.state.weights
+        if not isinstance(weights, csr_array):
+            return Scores(values=np.asarray(rows @ weights, np.float32))
+        values = (rows @ weights).toarray()
+        values[values == 0] = -np.inf  # no item of the history is a neighbor
+        return Scores(values=values)
 
     def _history_matrix(self, request: RecommendRequest[EASEState]) -> csr_array:
         """(n, n_items) the users' items, decayed by the baskets since the last one with the item.
@@ -182,14 +175,11 @@ class EASE(MatrixModel):
         np.maximum.at(recency, place, (self.decay**back).astype(np.float32))
         return recency
 
-    def contributions(self, request: RecommendRequest[EASEState], items: Ints) -> Contributions:
-        """The items of the user's history, each with its part of the score."""
-        row = self._history_matrix(request)
-        names = request.state.history.item_labels(row.indices)
-        weights = request.state.weights[row.indices][:, items]
+    def _shares(self, state: EASEState, row: csr_array, items: Ints) -> Doubles:
+        weights = state.weights[row.indices][:, items]
         dense = weights.toarray() if isinstance(weights, csr_array) else weights
-        parts: Doubles = row.data[:, None].astype(np.float64) * dense
-        return [largest_first(names, column) for column in parts.T]
+        shares: Doubles = row.data[:, None].astype(np.float64) * dense
+        return shares
 
     def _to_arrays(self, state: EASEState) -> tuple[dict[str, Any], dict[str, Any]]:
         if isinstance(state.weights, csr_array):

@@ -29,7 +29,7 @@ from shortlist.models.matrix import (
     singular_columns,
     sparse_product,
 )
-from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
+from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
 N_ITERATIONS, MORE = 6, 16  # of the subspace iteration, and vectors beyond those that are kept
@@ -69,14 +69,20 @@ class GFCFState(ModelState):
         return to_rows(csr_array(self.matrix.T))
 
     @cached_property
+    def by_user(self) -> SparseRows:
+        """(n_users, n_items) the normalized matrix, multiplied by the powers."""
+        rows = to_rows(self.matrix)
+        return rows._replace(values=read_only(rows.values * self.powers[rows.columns]))
+
+    @cached_property
     def inputs(self) -> Floats:
         """(n_items, n_factors) what an item of a history adds to each factor."""
         return np.ascontiguousarray((self.basis * self.inverse_powers * self.gains[:, None]).T)
 
     @cached_property
     def outputs(self) -> Floats:
-        """(n_factors, width) the basis, with columns of zeros after the last one."""
-        return pad_columns(self.basis)
+        """(n_factors, width) the basis times the powers, with columns of zeros after the last one."""
+        return pad_columns(self.basis * self.powers)
 
 
 def multiply_transposed(a: Floats, b: Floats, n_threads: int = 0) -> Floats:
@@ -97,6 +103,22 @@ def singular_basis(matrix: csr_array, n: int, seed: int, n_threads: int) -> tupl
     order = np.argsort(-energy, kind="stable")[:n]
     vectors = rotate(columns, basis, n_threads)
     return np.ascontiguousarray(vectors[:, order].T), energy[order]
+
+
+def filter_rows(state: GFCFState, rows: csr_array, n_threads: int) -> Floats:
+    """(n, n_items) the filtered rows; without an item–item matrix, if it does not fit."""
+    if state.fits:
+        return np.asarray(rows @ state.dense, np.float32)
+    queries = pad_columns(np.ascontiguousarray(sparse_product(rows, state.inputs, n_threads).T))
+    scores = multiply_transposed(queries, state.outputs, n_threads)
+    weight = rows.data * state.inverse_powers[rows.indices]
+    starts = csr_array((weight, rows.indices, rows.indptr), shape=rows.shape)
+
+    def add_paths(users: slice) -> None:
+        follow_paths(to_rows(starts[part]), state.by_item, state.by_user, scores[part])
+
+    map_slices(add_paths, rows.shape[0], TASK, n_threads)
+    return np.ascontiguousarray(scores[: rows.shape[0], : rows.shape[1]])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -211,39 +233,16 @@ class GFCF(MatrixModel):
 
     def score(self, request: RecommendRequest[GFCFState]) -> Scores:
         """The filtered histories."""
-        state = request.state
-        rows = confidence_matrix(request.history, self.weight_transform)
-        if state.fits:
-            return Scores(values=np.asarray(rows @ state.dense, np.float32))
-        return Scores(values=self._filter(state, rows, request.n_threads))
+        return Scores(values=filter_rows(request.state, self._history_matrix(request), request.n_threads))
 
-    @staticmethod
-    def _filter(state: GFCFState, rows: csr_array, n_threads: int) -> Floats:
-        """(n, n_items) scores without an item–item matrix."""
-        queries = pad_columns(np.ascontiguousarray(sparse_product(rows, state.inputs, n_threads).T))
-        scores = multiply_transposed(queries, state.outputs, n_threads)
-        weight = rows.data * state.inverse_powers[rows.indices]
-        starts = csr_array((weight, rows.indices, rows.indptr), shape=rows.shape)
-        by_user = to_rows(state.matrix)
-
-        def add_paths(users: slice) -> None:
-            follow_paths(to_rows(starts[users]), state.by_item, by_user, scores[users])
-
-        map_slices(add_paths, rows.shape[0], TASK, n_threads)
-        return np.ascontiguousarray(scores[: rows.shape[0], : rows.shape[1]] * state.powers)
-
-    def contributions(self, request: RecommendRequest[GFCFState], items: Ints) -> Contributions:
-        """The items of the user's history, each with its part of the score."""
-        state = request.state
-        row = confidence_matrix(request.history, self.weight_transform)
+    def _shares(self, state: GFCFState, row: csr_array, items: Ints) -> Doubles:
         mine, columns = row.indices, state.matrix.tocsc()
         shared = (columns[:, mine].T @ columns[:, items]).toarray().astype(np.float64)
         basis = state.basis.astype(np.float64)
         filtered = (basis[:, mine] * state.gains[:, None]).T @ basis[:, items]
         scale = state.inverse_powers[mine][:, None] * state.powers[items]
-        parts: Doubles = row.data[:, None] * (shared + filtered) * scale
-        names = state.history.item_labels(mine)
-        return [largest_first(names, amounts) for amounts in parts.T]
+        shares: Doubles = row.data[:, None] * (shared + filtered) * scale
+        return shares
 
     def _item_vectors(self, state: GFCFState) -> Floats | None:
         return np.ascontiguousarray(state.basis.T)

@@ -1,5 +1,6 @@
 """What models of a plain matrix of users and items share."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from shortlist.kernels.graph import find_eigenvectors, multiply_sparse, rotate_r
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.tiles import SIDE, sum_outer
 from shortlist.models.base import Recommender, WeightParams, WeightTransform, decayed_counts
+from shortlist.recommend.request import Contributions, RecommendRequest, largest_first
 from shortlist.types import Doubles, Floats, Ints
 
 GIGABYTE = 1e9
@@ -113,6 +115,20 @@ class MatrixModel(WeightParams, Recommender):
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
         return "users have several baskets, which it would not distinguish" if data.has_baskets else None
+
+    def _history_matrix(self, request: RecommendRequest[Any]) -> csr_array:
+        """(n, n_items) what the items of the users count."""
+        return confidence_matrix(request.history, self.weight_transform)
+
+    @abstractmethod
+    def _shares(self, state: Any, row: csr_array, items: Ints) -> Doubles:
+        """(n_history, n) what each item of the history of one user, `row`, adds to the scores of `items`."""
+
+    def contributions(self, request: RecommendRequest[Any], items: Ints) -> Contributions:
+        """The items of the user's history, each with its part of the score."""
+        row = self._history_matrix(request)
+        names = request.state.history.item_labels(row.indices)
+        return [largest_first(names, amounts) for amounts in self._shares(request.state, row, items).T]
 
     def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
         return replace(state, history=History.of(history))

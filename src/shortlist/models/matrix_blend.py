@@ -1,0 +1,170 @@
+"""MatrixBlend: the sum of the scores of GFCF and ALS."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from shortlist.core.checks import check_array
+from shortlist.core.params import MAX_SEED, Range, Space, check_fraction, check_number, check_whole
+from shortlist.data.history import History
+from shortlist.data.interactions import Interactions
+from shortlist.kernels.rows import read_only
+from shortlist.models.als import ALS, MAX_SIZE, ALSState
+from shortlist.models.base import FitOptions, ModelState
+from shortlist.models.gfcf import GFCF, GFCFState, filter_rows, multiply_transposed
+from shortlist.models.matrix import MatrixModel, confidence_matrix, pad_columns
+from shortlist.recommend.request import RecommendRequest, Scores
+from shortlist.types import Doubles, Floats, Ints
+
+SAMPLE = 512  # users whose scores give the spread of each model
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatrixBlendState(ModelState):
+    """What both models learned, and how much the scores of each count."""
+
+    graph: GFCFState
+    factors: ALSState
+    scales: Floats  # (2,) of the scores of GFCF and of ALS
+
+    @cached_property
+    def outputs(self) -> Floats:
+        """(n_factors, width) the vectors of items, with columns of zeros after the last one."""
+        return pad_columns(np.ascontiguousarray(self.factors.items.T))
+
+
+def score_vectors(vectors: Floats, outputs: Floats, n_threads: int) -> Floats:
+    """vectors @ outputs, the same bits on any number of threads."""
+    queries = pad_columns(np.ascontiguousarray(vectors.T))
+    return multiply_transposed(queries, outputs, n_threads)[: len(vectors)]
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MatrixBlend(MatrixModel):
+    """Add the scores of `GFCF` and `ALS`, each divided by the standard deviation of its scores.
+
+    The filter counts which items share users, the vectors describe what users have in common; they err on
+    different items. Their sum ranked better than both by NDCG@20 on Last.fm, CiteULike-t and MovieLens-1M
+    without times. Users that are new, or have new items, are scored like all others.
+
+    Parameters
+    ----------
+    n_factors
+        Number of singular vectors of `GFCF`, and length of the vectors of `ALS`.
+    weight
+        Share of `ALS` in the sum, above 0 and at most 1.
+    reg
+        Strength of the L2 penalty of `ALS`.
+    low_pass
+        What the filter of `GFCF` adds to every squared singular value.
+    max_memory
+        Gigabytes that an item–item matrix of `GFCF` may take.
+    seed
+        The same seed gives the same model, bit for bit, on any number of threads.
+    n_threads
+        Number of threads; 0 uses every core.
+    weighting, weight_cap
+        As in `GFCF` and `ALS`.
+
+    Examples
+    --------
+    >>> model = sl.MatrixBlend(n_factors=32).fit(sl.load_dataset("sample"))
+    >>> lists = model.recommend(["u1", "u2"], N=5)
+    """
+
+    search_space: ClassVar[Space] = {
+        "n_factors": (128, 256, 512),
+        "weight": Range(0.3, 0.7, log=False),
+        "reg": Range(2e-3, 0.05),
+        "low_pass": Range(0.05, 1.0),
+    }
+    warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "max_memory": 0.0}
+    is_tried_by_fit: ClassVar[bool] = True
+    trial_cost: ClassVar[int] = 2
+
+    n_factors: int = 256
+    weight: float = 0.5
+    reg: float = 0.01
+    low_pass: float = 0.3
+    max_memory: float = 1.0
+    seed: int = 0
+    n_threads: int = 0
+
+    @property
+    def _graph(self) -> GFCF:
+        return GFCF(low_pass=self.low_pass, max_memory=self.max_memory, **self._shared)
+
+    @property
+    def _factors(self) -> ALS:
+        return ALS(reg=self.reg, **self._shared)
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        names = ("n_factors", "seed", "n_threads", "weighting", "weight_cap")
+        return {name: getattr(self, name) for name in names}
+
+    def _check_params(self) -> None:
+        check_whole(1, 4096, n_factors=self.n_factors)
+        check_fraction(weight=self.weight)
+        check_number(1e-9, reg=self.reg)
+        check_number(0, low_pass=self.low_pass, max_memory=self.max_memory)
+        check_whole(0, MAX_SEED, seed=self.seed)
+        check_whole(0, n_threads=self.n_threads)
+        self.weight_transform.check()
+
+    def _learn(self, train: Interactions, options: FitOptions) -> MatrixBlendState:
+        graph, factors = self._graph._learn(train, options), self._factors._learn(train, options)
+        active = train.active_users
+        sample = active[:: -(-active.size // SAMPLE)]
+        rows = csr_array(confidence_matrix(train, self.weight_transform)[sample])
+        outputs = pad_columns(np.ascontiguousarray(factors.items.T))
+        scores = (
+            filter_rows(graph, rows, self.n_threads),
+            score_vectors(factors.users[sample], outputs, self.n_threads)[:, : train.n_items],
+        )
+        spread = np.array([values.std(dtype=np.float64) for values in scores])
+        shares = np.array([1 - self.weight, self.weight])
+        scales = np.divide(shares, spread, where=spread > 0, out=np.zeros(2)).astype(np.float32)
+        return MatrixBlendState(
+            history=History.of(train), graph=graph, factors=factors, scales=read_only(scales)
+        )
+
+    def score(self, request: RecommendRequest[MatrixBlendState]) -> Scores:
+        """The weighted sums."""
+        state = request.state
+        users = self._factors._user_vectors(state.factors, request) * state.scales[1]
+        values = filter_rows(state.graph, self._history_matrix(request), request.n_threads)
+        values *= state.scales[0]
+        values += score_vectors(users, state.outputs, request.n_threads)[:, : values.shape[1]]
+        return Scores(values=values)
+
+    def _shares(self, state: MatrixBlendState, row: csr_array, items: Ints) -> Doubles:
+        graph, factors = state.scales.astype(np.float64)
+        shares: Doubles = graph * self._graph._shares(state.graph, row, items)
+        return shares + factors * self._factors._shares(state.factors, row, items)
+
+    def _item_vectors(self, state: MatrixBlendState) -> Floats | None:
+        return state.factors.items
+
+    def _to_arrays(self, state: MatrixBlendState) -> tuple[dict[str, Any], dict[str, Any]]:
+        graph, factors = self._graph._to_arrays(state.graph)[0], self._factors._to_arrays(state.factors)[0]
+        arrays = {f"graph.{name}": array for name, array in graph.items()}
+        arrays |= {f"factors.{name}": array for name, array in factors.items()}
+        return arrays | {"scales": state.scales}, {}
+
+    def _from_arrays(
+        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
+    ) -> MatrixBlendState:
+        graph, factors = (
+            {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            for prefix in ("graph.", "factors.")
+        )
+        return MatrixBlendState(
+            history=History.of(history),
+            graph=self._graph._from_arrays(history, graph, {}),
+            factors=self._factors._from_arrays(history, factors, {}),
+            scales=read_only(check_array(arrays, "scales", np.float32, (2,), limit=MAX_SIZE)),
+        )
