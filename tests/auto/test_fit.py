@@ -308,7 +308,7 @@ def test_without_lightgbm(few_models, monkeypatch):
     assert (model.recommend().lengths > 0).any()
 
 
-@pytest.mark.parametrize("name", ["ALS", "GFCF"])
+@pytest.mark.parametrize("name", ["ALS", "GFCF", "MatrixBlend"])
 def test_models_of_a_plain_matrix_are_tried_without_baskets(name):
     matrix = Interactions.from_frame(shoppers().to_frame().select("user_id", "item_id").unique())
     assert getattr(sl, name).why_unsuitable(matrix) is None

@@ -416,8 +416,9 @@ class ALS(MatrixModel, ContentRecommender):
         step = self._user_step(state)
         system = np.diag(step.gram[:n].astype(np.float64) + float(self._penalties(row, step.base)[0]))
         system += (liked.T * weight) @ liked
-        similar: Doubles = vectors[items] @ np.linalg.solve(system, liked.T)
-        return (similar * (weight * (row.data > 0))).T
+        similar = vectors[items] @ np.linalg.solve(system, liked.T)
+        shares: Doubles = (similar * (weight * (row.data > 0))).T
+        return shares
 
     def _item_vectors(self, state: ALSState) -> Floats | None:
         return state.items

@@ -144,7 +144,8 @@ class MatrixBlend(MatrixModel):
     def _shares(self, state: MatrixBlendState, row: csr_array, items: Ints) -> Doubles:
         graph, factors = state.scales.astype(np.float64)
         shares: Doubles = graph * self._graph._shares(state.graph, row, items)
-        return shares + factors * self._factors._shares(state.factors, row, items)
+        shares += factors * self._factors._shares(state.factors, row, items)
+        return shares
 
     def _item_vectors(self, state: MatrixBlendState) -> Floats | None:
         return state.factors.items
