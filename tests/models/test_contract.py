@@ -226,7 +226,7 @@ BAD = {
     "patience": [0],
     "negative_draws": [0, 1.5],
     "lr": [0, -1, float("nan"), 11, "fast"],
-    "reg": [-0.1, float("inf"), None],
+    "reg": [-0.1, float("inf"), "large"],
     "reg_user": [-0.1],
     "reg_item": [-0.1],
     "reg_negative": [-0.1],
