@@ -16,7 +16,7 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
-MAX_FILES = {"N": 22, "saved cutoff": 26}
+MAX_FILES = {"N": 21, "saved cutoff": 26}
 
 
 def test_http_offers_every_option_of_recommend():

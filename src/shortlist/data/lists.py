@@ -270,7 +270,7 @@ class RankedLists:
     @property
     def lengths(self) -> Ints:
         """(n_lists,) length of each list."""
-        return np.diff(self.indptr).astype(np.int32)
+        return (self.indptr[1:] - self.indptr[:-1]).astype(np.int32)
 
     @property
     def cover_ratio(self) -> float:

@@ -138,10 +138,14 @@ def experience(users: UserLog, user: int, end: int) -> float:
 @inlined
 def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: int) -> None:
     """Drop the baskets that have become too old from each window."""
-    users = log.users
+    users, n_items, end = log.users, item_stats.sold.size, item_stats.cursor[0]
     for w in range(windows.size):
         at = item_stats.cursor[1 + w]
-        while at < item_stats.cursor[0] and users.time[log.order[at]] < until - windows[w]:
+        if (end - at) * 8 > n_items and users.time[log.order[end - 1]] < until - windows[w]:
+            item_stats.recent[w, :] = 0.0  # nothing is left in the window, and much would have to be dropped
+            item_stats.total[1 + w] = 0.0
+            at = end
+        while at < end and users.time[log.order[at]] < until - windows[w]:
             b = log.order[at]
             for row in range(users.baskets[b], users.baskets[b + 1]):
                 item_stats.recent[w, users.item[row]] -= 1

@@ -1083,8 +1083,7 @@ def _build_lists(
     if scores is not None:
         boundary, expected_sizes = scores.boundaries, scores.expected_sizes
         if scores.log_odds_shift is not None:
-            shift = np.repeat(scores.log_odds_shift.astype(np.float64), np.diff(hits.indptr))
-            probabilities = expit(hits.scores + shift)
+            probabilities = expit(hits.scores + hits.repeat(scores.log_odds_shift))
     history = request.state.history
     return RankedLists(
         users=IdMap(request.user_ids),
@@ -1200,9 +1199,9 @@ def f1_boundaries(scores: Scores, n_items: int, search: Search) -> tuple[Floats,
 
 def best_f1(scores: Scores, hits: Hits) -> tuple[Doubles, Ints]:
     """((n,) probability at the boundary, (n,) length of the best list) among these candidates."""
-    counts = np.diff(hits.indptr)
-    shift = np.repeat(np.asarray(scores.log_odds_shift, np.float64), counts)
-    p = expit(hits.scores + shift)
+    assert scores.log_odds_shift is not None
+    counts = hits.indptr[1:] - hits.indptr[:-1]
+    p = expit(hits.scores + hits.repeat(scores.log_odds_shift))
     curve, lengths, level = np.empty(p.size), np.zeros(counts.size, np.int32), np.empty(counts.size)
     no_ideal = np.zeros(int(counts.max(initial=0)) + 1)
     more = np.maximum(np.asarray(scores.expected_sizes) - 1, 0.0)

@@ -201,6 +201,11 @@ class Hits(NamedTuple):
         skipped = None if self.skipped is None else self.skipped[numbers]
         return Hits(indptr, self.items[rows], self.scores[rows], self.truncated[numbers], skipped)
 
+    def repeat(self, values: Floats) -> Doubles:
+        """(n_hits,) or, of one user, (1,) the value (n_users,) of the user of each hit."""
+        doubles = values.astype(np.float64)
+        return doubles if doubles.size == 1 else np.repeat(doubles, np.diff(self.indptr))
+
     def reaches(self, floors: Floats) -> bool:
         """Whether all candidates above the floor (n_users,) of each user are among the hits."""
         last = self.indptr[1:][self.truncated] - 1

@@ -377,7 +377,7 @@ def create_app(service: Service) -> ASGIApp:
         routes=[route for route in router.routes if isinstance(route, APIRoute)],
         tokens=service.tokens,
         observe=observe if is_traced else service.metrics.count_request,
-        direct={("POST", "/v1/recommend"): service.answer_lists},
+        direct={("POST", "/v1/recommend"): (service.answer_lists, service.begin_lists)},
     )
     return trace_requests(gate) if is_traced else gate
 

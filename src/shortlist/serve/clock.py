@@ -85,6 +85,14 @@ def random_id() -> str:
             _RANDOM.extend(text[at : at + 24] for at in range(0, len(text), 24))
 
 
+def timed_id(seconds: float) -> str:
+    """24 hexadecimal digits that cannot be guessed, and that grow with the time.
+
+    Ids in the order of time are added at the end of an index, random ones all over it.
+    """
+    return f"{int(seconds):08x}{random_id()[:16]}"
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_RANDOM.clear)
 

@@ -5,8 +5,9 @@ import errno
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 from fastapi import Security
@@ -96,14 +97,14 @@ class Deadlines:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._open: deque[Deadline] = deque()
+        self._open: deque[Deadline | DirectAnswer] = deque()
         self._is_watching = False
 
     def start(self) -> Deadline:
         """The deadline of a request that starts now."""
         return Deadline(self)
 
-    def add(self, deadline: Deadline) -> None:
+    def add(self, deadline: "Deadline | DirectAnswer") -> None:
         """Watch a deadline; must be called in the event loop."""
         loop = asyncio.get_running_loop()
         deadline.ends = loop.time() + self._seconds
@@ -139,6 +140,8 @@ SECURITY_HEADERS = (
     (b"cache-control", b"no-store"),
 )
 RETRY_SECONDS = b"2"
+SECURITY_TEXT = b"".join(b"%b: %b\r\n" % header for header in SECURITY_HEADERS)
+HEAD = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
 LATE_BODY = 408  # the status of a request that did not arrive
 BODIES = 8  # of the largest size, that all requests in progress may have together
 JSON_HEADER = (b"content-type", b"application/json")
@@ -147,6 +150,8 @@ Observe = Callable[[str, int, float], None]  # route, status, seconds
 # from the body of a request, and who sent it, to the body of its answer and its name in the metrics, if that
 # is not the path
 Handler = Callable[[bytes, Receive, Any], Awaitable[tuple[bytes, str | None]]]
+# takes the body of a request, who sent it, and what gets the result; False: the handler must answer it
+Beginner = Callable[[bytes, Any, "DirectAnswer"], bool]
 
 
 def error_body(error: str, rule: str, hint: str, rejected: list[dict[str, Any]] | None = None) -> bytes:
@@ -214,11 +219,61 @@ class AnswerSender:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
+class Connection(Protocol):
+    """The connection of a request that is answered without ASGI."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has closed it."""
+
+    def send(self, head: bytes, body: bytes) -> None:
+        """Send an answer; `head` lacks the empty line at its end."""
+
+
+class DirectAnswer:
+    """Takes the result of one request and sends it at once; it is its own deadline."""
+
+    __slots__ = ("_connection", "_gate", "_route", "_started", "ends", "is_over")
+    ends: float  # time of the event loop
+
+    def __init__(self, gate: "Gate", connection: Connection, route: str) -> None:
+        self._gate, self._connection, self._route = gate, connection, route
+        self._started = time.perf_counter()
+        self.is_over = False
+
+    def done(self) -> bool:
+        """Whether the answer was sent, or is not needed any more."""
+        return self.is_over or self._connection.is_gone
+
+    def set_result(self, result: Any) -> None:
+        """Send the answer."""
+        self._send(200, result.body, None)
+
+    def set_exception(self, exception: Exception) -> None:
+        """Send an error."""
+        self._send(*answer_error(exception), exception)
+
+    def reach(self) -> None:
+        """Send an error because the time is up."""
+        if not self.done():
+            self.set_exception(TimeoutError())
+
+    def _send(self, status: int, body: bytes, problem: Exception | None) -> None:
+        self.is_over = True
+        request_id = random_id()[:16]
+        head = HEAD % (status, HTTPStatus(status).phrase.encode(), len(body), request_id.encode())
+        if status in (503, 507):
+            head += b"retry-after: %b\r\n" % RETRY_SECONDS
+        self._connection.send(head + SECURITY_TEXT, body)
+        self._gate.note("POST", self._route, status, self._started, request_id, problem)
+
+
 class Gate:
     """ASGI middleware around the whole application.
 
     Requests for the paths in `direct` are answered without the layers of the web framework, which take
-    longer than a list. They pass the same checks, and their errors have the same form.
+    longer than a list; those that are small and complete even without ASGI (`begin`). They pass the same
+    checks, and their errors have the same form.
     """
 
     def __init__(
@@ -229,7 +284,7 @@ class Gate:
         routes: Sequence[APIRoute],
         tokens: TokenFile | None,
         observe: Observe,
-        direct: Mapping[tuple[str, str], Handler],
+        direct: Mapping[tuple[str, str], tuple[Handler, Beginner]],
         log: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._app, self._config, self._tokens = app, config, tokens
@@ -270,34 +325,69 @@ class Gate:
             if not answer.has_begun:
                 await answer.finish(*answer_error(problem))
         self._held -= answer.received
-        seconds = time.perf_counter() - started
         route = answer.route or ("other" if rule is None else rule.path)  # the real path may hold ids
-        if (route, answer.status) == ("/ready", 503):
+        self.note(scope["method"], route, answer.status, started, answer.request_id, problem)
+
+    def note(
+        self,
+        method: str,
+        route: str,
+        status: int,
+        started: float,
+        request_id: str,
+        problem: BaseException | None,
+    ) -> None:
+        """Count an answered request; log it if it failed or took long."""
+        if (route, status) == ("/ready", 503):
             return  # no failure: a server that is about to end says so to its proxy
-        self._observe(route, answer.status, seconds)
-        if answer.status >= 500 or (seconds > 1 and answer.status != LATE_BODY):
+        seconds = time.perf_counter() - started
+        self._observe(route, status, seconds)
+        if status >= 500 or (seconds > 1 and status != LATE_BODY):
             self._log(
                 {
-                    "level": "error" if answer.status >= 500 else "warning",
-                    "request_id": answer.request_id,
-                    "method": scope["method"],
+                    "level": "error" if status >= 500 else "warning",
+                    "request_id": request_id,
+                    "method": method,
                     "route": route,
-                    "status": answer.status,
+                    "status": status,
                     "milliseconds": round(seconds * 1000, 1),
                     **({} if problem is None else {"problem": _problem(problem)}),
                 }
             )
 
+    def is_direct(self, scope: Scope) -> bool:
+        """Whether `begin` may take a request."""
+        return (scope["method"], scope["path"]) in self._direct
+
+    def begin(self, scope: Scope, body: bytes, connection: Connection) -> bool:
+        """Begin to answer a complete request without ASGI; False if the application must be called.
+
+        So it is if anything is unusual: the application finds it again and answers.
+        """
+        key, headers = (scope["method"], scope["path"]), dict(scope["headers"])
+        if self._closing or b"origin" in headers:
+            return False
+        rule, (_, begin) = self._plain[key], self._direct[key]
+        answer = DirectAnswer(self, connection, rule.path)
+        try:
+            self._check(scope, rule, headers)
+            if not begin(body, _client(scope, headers), answer):
+                return False
+        except Exception:
+            return False
+        self._deadlines.add(answer)
+        return True
+
     async def _answer(
         self, scope: Scope, headers: dict[bytes, bytes], receive: Receive, answer: AnswerSender
     ) -> None:
         """Let the handler of the path answer, or the application."""
-        handler = self._direct.get((scope["method"], scope["path"]))
-        if handler is None:
+        handlers = self._direct.get((scope["method"], scope["path"]))
+        if handlers is None:
             await self._app(scope, receive, answer)
         else:
-            client = headers.get(b"authorization") or (scope.get("client") or ("",))[0]
-            content, answer.route = await handler(await _read_body(receive), receive, client)
+            body = await _read_body(receive)
+            content, answer.route = await handlers[0](body, receive, _client(scope, headers))
             await answer.finish(200, content)
 
     def _find_rule(self, scope: Scope) -> RouteRule | None:
@@ -383,6 +473,11 @@ class Gate:
             return message
 
         return limited
+
+
+def _client(scope: Scope, headers: dict[bytes, bytes]) -> Any:
+    """Who sent a request: the token or, without tokens, the address."""
+    return headers.get(b"authorization") or (scope.get("client") or ("",))[0]
 
 
 def _check_content_type(allowed: Sequence[str], header: bytes) -> None:

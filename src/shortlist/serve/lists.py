@@ -1,17 +1,19 @@
 """Lists over HTTP: requests checked, computed in batches, and answered as JSON."""
 
 import asyncio
+import random
 import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 import polars as pl
 
@@ -19,7 +21,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, REASONS, RankedLists
 from shortlist.recommend.request import CutoffChoice, Exploration, RequestOptions
-from shortlist.serve.clock import now, random_id
+from shortlist.serve.clock import now, timed_id
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from shortlist.serve.budget import BudgetKeeper
 
 SMALL_USERS = 4
+MAX_TEXTS = 100_000  # items whose JSON is kept
 USUAL_ITEMS = 100  # of a list whose length nothing limits, to estimate its work
 NO_KNOWN_ITEM = "the session has no item that the model knows"
 
@@ -203,123 +206,150 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
         raise _too_many_items(first.max_length * first.n_lists)
     if first.budget is not None:
         lists = first.budget.cover(lists, Counter(user for job in jobs for user in job.users or ()))
-    rows = _Rows(lists)
-    more = _Rows(plan.next_candidates(lists, first.withheld)) if first.withheld else None
     explained = _explain(first, lists) if first.explain else None
+    rows = _Rows(lists, explained)
+    more = _Rows(plan.next_candidates(lists, first.withheld), explained) if first.withheld else None
     number_of = {user: number for number, user in enumerate(lists.users.values.to_list())}
-    return [_answer(job, rows, more, number_of, explained) for job in jobs]
+    return [_answer(job, rows, more, number_of) for job in jobs]
+
+
+class ItemTexts(dict[int, tuple[bytes, bytes]]):
+    """What is the same in every list with an item, as JSON; written when it is first needed.
+
+    The first text ends where the score begins, the second one is the id as a text, for the log.
+    """
+
+    def __init__(self, ids: IdMap, names: pl.Series | None) -> None:
+        self.ids, self.names = ids, names
+
+    def __missing__(self, item: int) -> tuple[bytes, bytes]:
+        if len(self) >= MAX_TEXTS:
+            self.clear()
+        item_id = self.ids.values[item]
+        start = orjson.dumps({"item_id": item_id, "name": None if self.names is None else self.names[item]})
+        texts = b',%b,"score":' % start[:-1], orjson.dumps(str(item_id))
+        self[item] = texts
+        return texts
+
+
+_LAST_TEXTS: list[ItemTexts] = []  # of the latest request; the same for almost all
+
+
+def _item_texts(lists: RankedLists) -> ItemTexts:
+    """The texts of the items of these lists."""
+    for texts in _LAST_TEXTS:
+        if texts.ids is lists.item_ids and texts.names is lists.item_names:
+            return texts
+    _LAST_TEXTS[:] = [ItemTexts(lists.item_ids, lists.item_names)]
+    return _LAST_TEXTS[0]
+
+
+def _number_texts(values: npt.NDArray[np.floating] | None, n: int) -> list[bytes]:
+    """Numbers as JSON; null for NaN, and for all of the n if there are none."""
+    if values is None or n == 0:
+        return [b"null"] * n
+    return orjson.dumps(values.tolist())[1:-1].split(b",")
 
 
 class _Rows:
-    """Lists in plain Python values, which are faster to read one by one than arrays."""
+    """Lists as pieces of JSON, written for all of them together."""
 
-    def __init__(self, lists: RankedLists) -> None:
-        self.ids, self.id_texts = _plain_ids(lists.item_ids)
-        self.names = (
-            None
-            if lists.item_names is None
-            else lists.item_names.gather(pl.Series(lists.items.astype("u4"))).to_list()
-        )
+    def __init__(self, lists: RankedLists, explained: Explained | None = None) -> None:
+        texts, n = _item_texts(lists), lists.items.size
+        both = [texts[item] for item in lists.items.tolist()]
         self.starts = lists.indptr.tolist()
-        self.items = lists.items.tolist()
-        self.scores = lists.scores.tolist()
-        self.probabilities = None if lists.probabilities is None else lists.probabilities.tolist()
-        self.propensities = None if lists.propensities is None else lists.propensities.tolist()
-        self.reasons = None if lists.reason is None else [REASONS[code] for code in lists.reason.tolist()]
-        self.boundaries = None if lists.boundary is None else lists.boundary.tolist()
-
-    def between(self, start: int, end: int) -> list[dict[str, Any]]:
-        """The items at positions start … end − 1 of all lists."""
-        ids, names, probabilities = self.ids, self.names, self.probabilities
-        rows: list[dict[str, Any]] = [
-            {
-                "item_id": ids[self.items[at]],
-                "name": None if names is None else names[at],
-                "score": self.scores[at],
-                "probability": None if probabilities is None else probabilities[at],
-            }
-            for at in range(start, end)
+        self.ids = [item_id for _, item_id in both]
+        self.probabilities = None if lists.probabilities is None else _number_texts(lists.probabilities, n)
+        self.propensities = None if lists.propensities is None else _number_texts(lists.propensities, n)
+        columns = [
+            [start for start, _ in both],
+            _number_texts(lists.scores, n),
+            [b',"probability":'] * n,
+            self.probabilities or [b"null"] * n,
         ]
         if self.propensities is not None:
-            for row, propensity in zip(rows, self.propensities[start:end], strict=True):
-                row["propensity"] = propensity
-        return rows
+            columns += [[b',"propensity":'] * n, self.propensities]
+        if explained is not None:
+            ids = lists.item_ids.to_ids(lists.items).to_list()
+            columns += [[b',"contributions":'] * n, [orjson.dumps(explained.get(i, [])) for i in ids]]
+        columns.append([b"}"] * n)
+        self._width = len(columns)
+        self._pieces: list[bytes] = [b""] * (self._width * n)
+        for at, column in enumerate(columns):
+            self._pieces[at :: self._width] = column
+        self.reasons = None if lists.reason is None else [REASONS[code] for code in lists.reason.tolist()]
+        self.boundaries = _number_texts(lists.boundary, len(lists))
+
+    def between(self, start: int, end: int) -> bytes:
+        """The items at positions start … end − 1 of all lists."""
+        return b"".join(self._pieces[self._width * start : self._width * end])[1:]
 
     def log_items(self, start: int, end: int) -> tuple[str, str | None, str | None]:
         """Item ids, probabilities and propensities of a list as JSON, for the log."""
-        texts = self.id_texts
-        items = orjson.dumps([texts[item] for item in self.items[start:end]]).decode()
-        probabilities = None if end > start else "[]"
-        if self.probabilities is not None:
-            probabilities = orjson.dumps(self.probabilities[start:end]).decode()
-        shown = self.propensities
-        return items, probabilities, None if shown is None else orjson.dumps(shown[start:end]).decode()
+        probabilities, propensities = (
+            None if column is None else (b"[%b]" % b",".join(column[start:end])).decode()
+            for column in (self.probabilities, self.propensities)
+        )
+        if start == end:
+            probabilities = "[]"
+        return (b"[%b]" % b",".join(self.ids[start:end])).decode(), probabilities, propensities
 
 
-_LAST_IDS: list[tuple[IdMap, list[Any], list[str]]] = []  # of the latest request; the same for almost all
-
-
-def _plain_ids(ids: IdMap) -> tuple[list[Any], list[str]]:
-    """The ids as a Python list, and as texts."""
-    for last, plain, texts in _LAST_IDS:
-        if last is ids:
-            return plain, texts
-    plain = ids.values.to_list()
-    texts = plain if ids.kind == "string" else list(map(str, plain))
-    _LAST_IDS[:] = [(ids, plain, texts)]
-    return plain, texts
-
-
-def _answer(
-    job: ListJob, lists: _Rows, withheld: _Rows | None, number_of: dict[Any, int], explained: Explained | None
-) -> ListResult:
-    """The lists that one request needs."""
+def _answer(job: ListJob, lists: _Rows, withheld: _Rows | None, number_of: dict[Any, int]) -> ListResult:
+    """The lists that one request needs; those that are only explained are neither logged nor counted."""
     users = list(number_of) if job.users is None else job.users
-    sessions = job.options["history"]
+    is_session = job.options["history"] is not None
     made, cutoff_name = now(), _cutoff_name(job)
-    answers, log, lengths, unknown = [], [], [], 0
+    share = 1.0 if job.arm else job.log_share
+    answers, result = [], ListResult(b"", [], [], 0)
     for user in users:
-        number = number_of[user]
+        number, list_id = number_of[user], timed_id(made)
         start, end = lists.starts[number], lists.starts[number + 1]
-        rows = lists.between(start, end)
         reason = None if lists.reasons is None else lists.reasons[number]
-        boundary = None if lists.boundaries is None else lists.boundaries[number]
-        answer: dict[str, Any] = {
-            "user_id": user,
-            "items": rows,
-            "reason": reason,
-            "explanation": _explanation(reason, is_session=sessions is not None),
-            "boundary": boundary if boundary == boundary else None,  # NaN: none
-            "list_id": random_id(),
-        }
-        if job.arm is not None:
-            answer["arm"] = job.arm
+        more = b"" if job.arm is None else b',"arm":%b' % orjson.dumps(job.arm)
         if withheld is not None:
-            answer["withheld"] = withheld.between(withheld.starts[number], withheld.starts[number + 1])
-        if explained is not None:
-            for row in (*rows, *answer.get("withheld", ())):
-                row["contributions"] = explained.get(row["item_id"], [])
-        answers.append(answer)
-        unknown += reason == "unknown_user"
-        lengths.append(end - start)
-        log.append(
-            ListRow(
-                answer["list_id"],
-                None if sessions is not None else str(user),
-                job.served.name,
-                cutoff_name,
-                made,
-                *lists.log_items(start, end),
-                reason,
-                1.0 if job.arm else job.log_share,
-                arm=job.arm,
-                n_before=_count_events(job, user) if job.arm and sessions is None else None,
+            items = withheld.between(withheld.starts[number], withheld.starts[number + 1])
+            more += b',"withheld":[%b]' % items
+        answers.append(
+            b'{"user_id":%b,"items":[%b],%b,"boundary":%b,"list_id":"%b"%b}'
+            % (
+                orjson.dumps(user),
+                lists.between(start, end),
+                _reason_text(reason, is_session=is_session),
+                lists.boundaries[number],
+                list_id.encode(),
+                more,
             )
         )
+        if job.explain:
+            continue
+        result.unknown += reason == "unknown_user"
+        result.lengths.append(end - start)
+        if share == 1 or random.random() < share:
+            result.log.append(
+                ListRow(
+                    list_id,
+                    None if is_session else str(user),
+                    job.served.name,
+                    cutoff_name,
+                    made,
+                    *lists.log_items(start, end),
+                    reason,
+                    share,
+                    arm=job.arm,
+                    n_before=_count_events(job, user) if job.arm and not is_session else None,
+                )
+            )
     rest = orjson.dumps({"model": job.served.name, "cutoff": cutoff_name, "notes": job.notes})
-    texts = [orjson.dumps(answer) for answer in answers]  # one by one: other threads run in between
-    body = b'{"lists":[%s],%s' % (b",".join(texts), rest[1:])
-    return ListResult(body, log, lengths, unknown)
+    result.body = b'{"lists":[%b],%b' % (b",".join(answers), rest[1:])
+    return result
+
+
+@cache
+def _reason_text(reason: str | None, *, is_session: bool) -> bytes:
+    """The reason of a list as JSON, and in words; a session has no user who could be unknown."""
+    words = NO_KNOWN_ITEM if is_session and reason == "unknown_user" else REASON_TEXT.get(reason or "")
+    return orjson.dumps({"reason": reason, "explanation": words})[1:-1]
 
 
 def _count_events(job: ListJob, user: Any) -> int:
@@ -347,11 +377,6 @@ def join_answers(results: "Sequence[ListResult]", users: Sequence[Any]) -> bytes
     return orjson.dumps(
         {"lists": ordered, "model": ", ".join(models), "cutoff": ", ".join(cutoffs), "notes": notes}
     )
-
-
-def _explanation(reason: str | None, *, is_session: bool) -> str | None:
-    """The reason of a list in words; a session has no user who could be unknown."""
-    return NO_KNOWN_ITEM if is_session and reason == "unknown_user" else REASON_TEXT.get(reason or "")
 
 
 def _cutoff_name(job: ListJob) -> str:
@@ -388,12 +413,28 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-class QueuedJob(NamedTuple, Generic[Job, Result]):
-    """A job that waits, who wants it, and its answer."""
+class Receiver(Protocol):
+    """What takes the result of a job, as a future does."""
+
+    def done(self) -> bool:
+        """Whether there is a result, or none is needed any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Take the result."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Take the error instead of a result."""
+
+
+R = TypeVar("R", bound=Receiver)
+
+
+class QueuedJob(NamedTuple, Generic[Job]):
+    """A job that waits, who sent it, and what takes its result."""
 
     job: Job
     client: Any
-    future: "asyncio.Future[Result]"
+    receiver: Receiver
 
 
 class BatchRunner(Generic[Job, Result]):
@@ -403,7 +444,7 @@ class BatchRunner(Generic[Job, Result]):
     and every batch is computed in the thread. Without it, quick batches are computed in the event loop.
 
     A job is refused if those before it are likely to take `max_seconds`. If more are waiting than one batch
-    takes, clients take turns.
+    takes, clients take turns. `note` gets the results of a batch that somebody still waited for.
     """
 
     def __init__(
@@ -411,9 +452,10 @@ class BatchRunner(Generic[Job, Result]):
         run: Callable[[Sequence[Job]], Sequence[Result | Exception]],
         work_of: Callable[[Job], int] | None = None,
         max_seconds: float = float("inf"),
+        note: Callable[[Sequence[Result]], None] = lambda _: None,
     ) -> None:
-        self._run, self._work_of, self._max_seconds = run, work_of, max_seconds
-        self._waiting: list[QueuedJob[Job, Result]] = []
+        self._run, self._work_of, self._max_seconds, self._note = run, work_of, max_seconds, note
+        self._waiting: list[QueuedJob[Job]] = []
         self._work_seconds = 0.0  # that a unit of work took recently; a small job is one
         self._busy = False  # a batch is being computed or about to be
         self._last_size = 0  # of the latest batch
@@ -426,22 +468,25 @@ class BatchRunner(Generic[Job, Result]):
         return len(self._waiting) >= LONG_QUEUE
 
     def submit(self, job: Job, client: Any = None) -> "asyncio.Future[Result]":
-        """The answer to a job; must be called in the event loop. RequestError if too much is waiting."""
+        """The result of a job; must be called in the event loop. RequestError if too much is waiting."""
+        return self.queue(job, client, asyncio.get_running_loop().create_future())
+
+    def queue(self, job: Job, client: Any, receiver: R) -> R:
+        """Let `receiver` get the result of a job, as `submit` does."""
         work = len(self._waiting)
         if self._work_of is not None:
-            waiting = [queued.job for queued in self._waiting if not queued.future.done()]
+            waiting = [queued.job for queued in self._waiting if not queued.receiver.done()]
             work = sum(map(self._work_of, waiting))
             if work + self._work_of(job) > MAX_WAITING:
                 raise _overloaded()
         if work * self._work_seconds > self._max_seconds:
             raise _overloaded()
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.append(QueuedJob(job, client, future))
+        self._waiting.append(QueuedJob(job, client, receiver))
         if not self._busy:
             self._busy = True
             loop.call_soon(self._start, loop)  # after the other requests that have just arrived
-        return future
+        return receiver
 
     def close(self) -> None:
         """Finish the batch that is being computed."""
@@ -465,9 +510,9 @@ class BatchRunner(Generic[Job, Result]):
             computed = loop.run_in_executor(self._thread, self._compute, jobs)
             computed.add_done_callback(lambda done: self._continue(loop, batch, done.result()))
 
-    def _take_batch(self) -> "list[QueuedJob[Job, Result]]":
+    def _take_batch(self) -> "list[QueuedJob[Job]]":
         """Take the next batch from the queue; requests that were canceled meanwhile are left out."""
-        waiting = [queued for queued in self._waiting if not queued.future.done()]
+        waiting = [queued for queued in self._waiting if not queued.receiver.done()]
         size = min(len(waiting), MAX_BATCH)
         if self._work_of is not None or size < len(waiting):
             waiting = _take_turns(waiting)
@@ -494,24 +539,27 @@ class BatchRunner(Generic[Job, Result]):
     def _continue(
         self,
         loop: asyncio.AbstractEventLoop,
-        batch: "list[QueuedJob[Job, Result]]",
+        batch: "list[QueuedJob[Job]]",
         results: "Sequence[Result | Exception]",
     ) -> None:
         self._start(loop)  # the next batch first: answers are sent while it is computed
         self._finish(batch, results)
 
-    @staticmethod
-    def _finish(batch: "list[QueuedJob[Job, Result]]", results: "Sequence[Result | Exception]") -> None:
-        for (_, _, future), result in zip(batch, results, strict=True):
-            if future.done():
+    def _finish(self, batch: "list[QueuedJob[Job]]", results: "Sequence[Result | Exception]") -> None:
+        taken = []
+        for (_, _, receiver), result in zip(batch, results, strict=True):
+            if receiver.done():
                 continue
             if isinstance(result, Exception):
-                future.set_exception(result)
+                receiver.set_exception(result)
             else:
-                future.set_result(result)
+                receiver.set_result(result)
+                taken.append(result)
+        if taken:
+            self._note(taken)
 
 
-def _take_turns(waiting: "list[QueuedJob[Job, Result]]") -> "list[QueuedJob[Job, Result]]":
+def _take_turns(waiting: "list[QueuedJob[Job]]") -> "list[QueuedJob[Job]]":
     """The first job of each client, then the second of each, and so on; otherwise in the order of arrival."""
     turns: Counter[Any] = Counter()
     order = []

@@ -70,6 +70,8 @@ IDLE_SECONDS = 30  # a connection without a request is closed after this time
 UNREAD_SECONDS = 30  # a client that takes nothing of its answer for so long has gone
 UNREAD_BYTES = 256 << 20  # of answers that clients have not taken yet
 LARGE_ANSWER = 1 << 20
+SMALL_BODY = 8 << 10  # bytes
+COMPLETE_SECONDS = 0.05  # until the rest of a small request should have arrived
 READ_SECONDS = 0.01  # until what a new connection has sent is read, before it may have to make room
 
 
@@ -98,6 +100,10 @@ class JoinedWrites:
             return
         self._transport.write(data)
 
+    def send(self, answer: bytes) -> None:
+        """Send a whole answer."""
+        self._transport.write(answer)
+
     def flush(self) -> None:
         """Send headers that nothing follows."""
         if self._head:
@@ -109,8 +115,36 @@ class JoinedWrites:
         self._transport.close()
 
 
+class OpenRequest:
+    """A complete request that is answered without ASGI."""
+
+    __slots__ = ("_cycle", "_writes")
+
+    def __init__(self, cycle: RequestResponseCycle, writes: JoinedWrites) -> None:
+        self._cycle, self._writes = cycle, writes
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        return self._cycle.disconnected
+
+    def send(self, head: bytes, body: bytes) -> None:
+        """Send the answer; the connection stays open for the next request if the client wants it."""
+        cycle = self._cycle
+        cycle.response_started = cycle.response_complete = True
+        if cycle.keep_alive:
+            self._writes.send(b"%b\r\n%b" % (head, body))
+        else:
+            self._writes.send(b"%bconnection: close\r\n\r\n%b" % (head, body))
+            self._writes.close()
+        cycle.on_response()
+
+
 class LimitedProtocol(HttpToolsProtocol):
-    """HTTP with limits that hold before any token is checked: connections, and time and size of requests."""
+    """HTTP with limits that hold before any token is checked: connections, and time and size of requests.
+
+    Small requests that the gate answers directly begin when they are complete, all others with their headers.
+    """
 
     max_connections = 800
     body_seconds = 15.0  # until the body must have arrived; the gate answers before
@@ -126,6 +160,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._awaited: str | None = "headers"  # what is to arrive next
         self._timer: asyncio.TimerHandle | None = None
         self._timed: str | None = None  # what the timer waits for
+        self._incomplete: RequestResponseCycle | None = None  # a request that the gate may answer directly
         self._watch()
         if len(self.connections) > self.max_connections:
             self.loop.call_later(READ_SECONDS, self._make_room)
@@ -161,7 +196,28 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._header_bytes > HEADER_BYTES:
             self.transport.abort()
+        if self._incomplete is not None:
+            is_small = len(self._incomplete.body) <= SMALL_BODY
+            self.loop.call_later(COMPLETE_SECONDS if is_small else 0, self._begin, self._incomplete)
         self._watch()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start to answer a request, unless it is better to wait for the rest of it."""
+        is_direct = hasattr(app, "begin") and app.is_direct(cycle.scope)
+        if not is_direct or cycle.waiting_for_100_continue:
+            super()._start_asgi_task(cycle, app)
+        elif cycle.more_body:
+            self._incomplete = cycle
+        elif self.flow.write_paused or not app.begin(
+            cycle.scope, bytes(cycle.body), OpenRequest(cycle, self._writes)
+        ):
+            super()._start_asgi_task(cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle) -> None:
+        """Start to answer a request whose rest does not arrive soon."""
+        if self._incomplete is cycle:
+            self._incomplete = None
+            super()._start_asgi_task(cycle, self.app)
 
     def on_message_begin(self) -> None:
         """The first bytes of a request."""
@@ -182,6 +238,9 @@ class LimitedProtocol(HttpToolsProtocol):
         """The request is complete; from here on, the service is waited for."""
         self._awaited, self._header_bytes, self._n_requests = None, 0, self._n_requests + 1
         super().on_message_complete()
+        if self._incomplete is not None:
+            cycle, self._incomplete = self._incomplete, None
+            self._start_asgi_task(cycle, self.app)
 
     def on_response_complete(self) -> None:
         """Keep a bounded amount of answers that no client takes; the oldest goes first."""

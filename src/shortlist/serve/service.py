@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -31,7 +31,15 @@ from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_byte
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
-from shortlist.serve.lists import BatchRunner, ListJob, ListResult, answer_jobs, build_job, join_answers
+from shortlist.serve.lists import (
+    BatchRunner,
+    ListJob,
+    ListResult,
+    Receiver,
+    answer_jobs,
+    build_job,
+    join_answers,
+)
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
 from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
@@ -179,8 +187,9 @@ class Service:
         longest = self.config.timeout / 2  # so that what is accepted is answered before its deadline
         self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, longest))
         answer = traced("batch", "requests")(answer_jobs) if start_tracing() else answer_jobs
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, None, longest)
-        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, attrgetter("work"), longest)
+        note, work_of = self._note_lists, attrgetter("work")
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, None, longest, note)
+        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, work_of, longest, note)
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
@@ -288,10 +297,7 @@ class Service:
     async def answer_lists(
         self, content: bytes, receive: Receive, client: Any = None
     ) -> tuple[bytes, str | None]:
-        """The JSON answer to a JSON request for lists, and its name in the metrics if it is not the path.
-
-        Lists are logged and counted unless they are explained: such a list is inspected, not shown.
-        """
+        """The JSON answer to a JSON request for lists, and its name in the metrics if it is not the path."""
         is_large = len(content) > LARGE_BODY
         if is_large:
             body = await self._run_beside(parse_body, content, RecommendBody)
@@ -310,31 +316,52 @@ class Service:
 
     async def _build_job(self, body: RecommendBody, served: ServedModel, *, is_large: bool) -> ListJob:
         """Check a request; lists that are shown have the price of the budget and count for it."""
-        if body.cutoff not in ("auto", "boundary", *self._cutoffs):
+        if not self._has_cutoff(body):
             await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
+        return await self._run_beside(self._check, body, served) if is_large else self._check(body, served)
+
+    def _has_cutoff(self, body: RecommendBody) -> bool:
+        """Whether the cutoff that a request names is at hand."""
+        return body.cutoff in ("auto", "boundary") or body.cutoff in self._cutoffs
+
+    def _check(self, body: RecommendBody, served: ServedModel) -> ListJob:
+        """The job of a request."""
         cutoff = self.cutoff(body.cutoff)
         if self.budget is not None and cutoff == "auto":
             cutoff = self.budget.cutoff(served.model.cutoff_) or cutoff
-        arguments = body, served, cutoff, self.config
-        job = await self._run_beside(build_job, *arguments) if is_large else build_job(*arguments)
+        job = build_job(body, served, cutoff, self.config)
         job.budget = None if body.explain else self.budget
         return job
 
+    def begin_lists(self, content: bytes, client: Any, receiver: Receiver) -> bool:
+        """Begin to answer a small request for lists; `receiver` gets the result.
+
+        Nothing happens, and the answer is False, if `answer_lists` must answer it: in an experiment, if it is
+        large, or if too many are waiting.
+        """
+        if self.experiments.running is not None or self.lists.has_long_queue or len(content) > LARGE_BODY:
+            return False
+        body = parse_body(content, RecommendBody)
+        if not self._has_cutoff(body):
+            return False
+        job = self._check(body, self.deployment.served)
+        if job.is_small:
+            self.lists.queue(job, client, receiver)
+        return job.is_small
+
     async def _run_job(self, job: ListJob, receive: Receive, client: Any) -> ListResult:
-        """Compute the lists of one job; count and log them unless they are only explained."""
+        """Compute the lists of one job."""
         runner = self.lists if job.is_small else self.large_lists
         future = runner.submit(job, client)
         if job.is_small and not runner.has_long_queue:
-            result = await future
-        else:
-            result = await _unless_gone(future, receive)
-        if not job.explain:
-            self.metrics.count_lists(result.lengths, result.unknown)
-            share = 1.0 if job.arm else self.config.log_share
-            if share > 0:
-                log = result.log if share == 1 else [row for row in result.log if random.random() < share]
-                self.writer.add_lists(log)
-        return result
+            return await future
+        return await _unless_gone(future, receive)
+
+    def _note_lists(self, results: Sequence[ListResult]) -> None:
+        """Count and log the lists of a batch."""
+        lengths = [length for result in results for length in result.lengths]
+        self.metrics.count_lists(lengths, sum(result.unknown for result in results))
+        self.writer.add_lists([row for result in results for row in result.log])
 
     async def _answer_arms(
         self,

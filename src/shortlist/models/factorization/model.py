@@ -257,7 +257,8 @@ class FactorModel(WeightParams, ContentRecommender):
 
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
-        return np.diff(history.item_sets[0])[users].astype(np.float64)
+        at = history.item_sets[0]
+        return (at[users + 1] - at[users]).astype(np.float64)
 
     def dense_scores(
         self,

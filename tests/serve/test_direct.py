@@ -1,0 +1,206 @@
+"""Small requests for lists, which are answered without ASGI: the same answers, however they are sent."""
+
+import json
+import socket
+import threading
+import time
+
+import pytest
+import uvicorn
+
+from shortlist.serve import lists
+from shortlist.serve.app import create_app
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.gate import Gate
+from shortlist.serve.run import LimitedProtocol
+from shortlist.serve.service import Service
+from tests.serve.server import free_port
+
+USERS = {"users": ["u1", "u2"], "N": 3}
+
+
+class LiveService:
+    """A service in a thread, and which requests were answered without ASGI."""
+
+    def __init__(self, folder, monkeypatch, **settings):
+        self.service = Service(ServeConfig(model=str(folder / "shop.shortlist"), **settings))
+        self.port, self.began = free_port(), []
+        begin = Gate.begin
+
+        def note(gate, *arguments):
+            self.began.append(begin(gate, *arguments))
+            return self.began[-1]
+
+        monkeypatch.setattr(Gate, "begin", note)
+        config = uvicorn.Config(
+            create_app(self.service),
+            port=self.port,
+            http=LimitedProtocol,
+            log_level="critical",
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        end = time.monotonic() + 60
+        while not self.server.started:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    def stop(self):
+        self.server.should_exit = True
+        self.thread.join()
+
+
+@pytest.fixture
+def live(folder, monkeypatch):
+    started = LiveService(folder, monkeypatch)
+    yield started
+    started.stop()
+
+
+def request_bytes(body, **changed):
+    """A request for lists; `changed` are headers."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {
+        "host": "127.0.0.1",
+        "content_type": "application/json",
+        "content_length": len(content),
+    } | changed
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return b"POST /v1/recommend HTTP/1.1\r\n" + lines.encode() + b"\r\n", content
+
+
+def read_answer(client):
+    """(status, headers, body) of the next answer."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += client.recv(1)
+    first, *lines = received.decode().removesuffix("\r\n\r\n").split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    body = b""
+    while len(body) < int(headers["content-length"]):
+        body += client.recv(int(headers["content-length"]) - len(body))
+    return int(first.split()[1]), headers, json.loads(body)
+
+
+def comparable(answer):
+    """An answer without what is new in each."""
+    status, headers, body = answer
+    headers = {name: value for name, value in headers.items() if name != "x-request-id"}
+    return status, headers, {**body, "lists": [{**each, "list_id": ""} for each in body.get("lists", [])]}
+
+
+def send(live, parts, pause=0.0):
+    """The answer to a request in these parts."""
+    with live.connect() as client:
+        for part in parts:
+            client.sendall(part)
+            time.sleep(pause)
+        return read_answer(client)
+
+
+@pytest.mark.parametrize("body", [USERS, {"users": ["u3"]}, {"users": ["nobody"], "fallback": "popular"}])
+def test_answers_are_those_of_the_application(live, monkeypatch, body):
+    head, content = request_bytes(body)
+    direct = send(live, [head + content])
+    in_parts = send(live, [head, content[:5], content[5:]], pause=0.005)
+    assert live.began == [True, True]
+    monkeypatch.setattr(Gate, "is_direct", lambda gate, scope: False)
+    expected = send(live, [head + content])
+    assert len(live.began) == 2
+    assert expected[0] == 200
+    assert comparable(direct) == comparable(in_parts) == comparable(expected)
+    assert len(direct[2]["lists"]) == len(body["users"])
+
+
+def test_a_slow_body_is_answered_by_the_application(live):
+    head, content = request_bytes(USERS)
+    assert send(live, [head, content], pause=0.2)[0] == 200
+    assert live.began == []
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "error"),
+    [
+        (b"{", {}, 422, "invalid_request"),
+        ({"users": ["u1"], "n": 3}, {}, 422, "invalid_request"),
+        ({"users": [7]}, {}, 422, "invalid_request"),
+        (USERS, {"host": "example.org"}, 403, "host_refused"),
+        (USERS, {"content_type": "text/plain"}, 415, "content_type"),
+    ],
+)
+def test_errors_have_the_usual_form(live, body, headers, status, error):
+    got, _, content = send(live, [b"".join(request_bytes(body, **headers))])
+    assert (got, content["error"]) == (status, error)
+    assert live.began == [False]
+
+
+def test_several_requests_in_one_piece_are_answered_in_order(live):
+    users = ["u1", "u2", "u3", "u4"]
+    with live.connect() as client:
+        client.sendall(b"".join(b"".join(request_bytes({"users": [user], "N": 2})) for user in users))
+        answers = [read_answer(client) for _ in users]
+    assert [answer[2]["lists"][0]["user_id"] for answer in answers] == users
+
+
+def test_a_client_may_want_its_connection_closed(live):
+    with live.connect() as client:
+        client.sendall(b"".join(request_bytes(USERS, connection="close")))
+        _, headers, _ = read_answer(client)
+        assert headers["connection"] == "close"
+        assert client.recv(1) == b""
+    assert live.began == [True]
+
+
+def test_lists_are_counted_and_logged(live):
+    send(live, [b"".join(request_bytes(USERS))])
+    time.sleep(1)
+    logged = live.service.store.lists_between(0, 1e11, 10)
+    assert [row.user_id for row in logged] == ["u1", "u2"]
+    assert b"shortlist_lists_total 2.0" in live.service.metrics.text()
+    assert b'route="/v1/recommend",status="200"} 1.0' in live.service.metrics.text()
+
+
+@pytest.fixture
+def slow(folder, monkeypatch):
+    """A service with a short deadline that takes long for all lists but those of u1."""
+    computed = []
+    answer_jobs = lists.answer_jobs
+
+    def delay(jobs):
+        computed.extend(user for job in jobs for user in job.users)
+        if any(job.users != ("u1",) for job in jobs):
+            time.sleep(1)
+        return answer_jobs(jobs)
+
+    monkeypatch.setattr("shortlist.serve.service.answer_jobs", delay)
+    started = LiveService(folder, monkeypatch, timeout=0.4)
+    started.computed = computed
+    yield started
+    started.stop()
+
+
+def test_an_answer_that_takes_too_long_is_an_error(slow):
+    status, headers, body = send(slow, [b"".join(request_bytes({"users": ["u2"], "N": 3}))])
+    assert (status, body["error"], headers["retry-after"]) == (503, "timeout", "2")
+    assert slow.began == [True]
+    time.sleep(1)
+    assert slow.service.store.lists_between(0, 1e11, 10) == []
+
+
+def test_nothing_is_computed_for_a_client_that_has_gone(slow):
+    with slow.connect() as first, slow.connect() as second:
+        first.sendall(b"".join(request_bytes({"users": ["u2"], "N": 3})))
+        time.sleep(0.1)  # it is being computed
+        second.sendall(b"".join(request_bytes({"users": ["u3"], "N": 3})))
+        time.sleep(0.1)
+        second.close()
+        time.sleep(1.5)
+    assert slow.began == [True, True]
+    assert "u3" not in slow.computed
