@@ -45,8 +45,13 @@ def limit_arenas() -> None:
 
 
 def release_memory() -> None:
-    """Give back the memory of a model that is no longer served, which the C library would keep."""
+    """Give back the memory of a model that is no longer served."""
     gc.collect()
+    trim_memory()
+
+
+def trim_memory() -> None:
+    """Give back memory that is free, which the C library would keep between what is in use."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)

@@ -27,7 +27,7 @@ from shortlist.serve.budget import BudgetKeeper, Pace
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
-from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes
+from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
@@ -141,6 +141,7 @@ def next_time(setting: str, after: datetime) -> datetime:
 
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
+TRIM_SECONDS = 60.0  # between two times that free memory is given back
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
 TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
 PATIENCE_SECONDS = 5.0  # how long events wait for a database that restarts
@@ -173,6 +174,7 @@ class Service:
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
         self._stop = threading.Event()
+        self._trimmed = time.monotonic()  # when free memory was given back
         self.is_open = self.is_draining = False
         self._reference = ReferenceLists(-1, [], {})
         self._reference_lock = threading.Lock()
@@ -245,13 +247,7 @@ class Service:
                 self._follow_models()
                 if time.monotonic() - flushed >= FLUSH_SECONDS:
                     flushed = time.monotonic()
-                    self._follow_clock()
-                    self._store_counters()
-                    self._use_feedback()
-                    if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
-                        self.experiments.step()
-                        for (name, arm), n in self.experiments.count_users().items():
-                            self.metrics.experiment_users.labels(name, arm).set(n)
+                    self._do_rounds()
                 if clock.CLOCK.is_settled:
                     self.retention.step(now())
                 if self.budget is not None:
@@ -265,6 +261,19 @@ class Service:
             if self.deployment.is_ready:
                 self.metrics.model_loaded.set(self.deployment.served.loaded)
                 self.metrics.events_skipped.set(self.deployment.served.n_skipped)
+
+    def _do_rounds(self) -> None:
+        """What is due every few seconds or less often."""
+        if time.monotonic() - self._trimmed >= TRIM_SECONDS:
+            self._trimmed = time.monotonic()
+            trim_memory()
+        self._follow_clock()
+        self._store_counters()
+        self._use_feedback()
+        if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
+            self.experiments.step()
+            for (name, arm), n in self.experiments.count_users().items():
+                self.metrics.experiment_users.labels(name, arm).set(n)
 
     def _follow_clock(self) -> None:
         """Go by the clock of the database, because turns and times of several servers are compared."""
@@ -360,7 +369,8 @@ class Service:
     def _note_lists(self, results: Sequence[ListResult]) -> None:
         """Count and log the lists of a batch."""
         lengths = [length for result in results for length in result.lengths]
-        self.metrics.count_lists(lengths, sum(result.unknown for result in results))
+        if lengths:  # lists that are explained are inspected, not shown
+            self.metrics.count_lists(lengths, sum(result.unknown for result in results))
         self.writer.add_lists([row for result in results for row in result.log])
 
     async def _answer_arms(
