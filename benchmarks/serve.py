@@ -179,6 +179,113 @@ def profile(folder: Path) -> dict[str, Any]:
             "list of 64": processor_ms(ask_many, 5) / 64,
             "100 events and a list": processor_ms(learn, 2),
         }
+        if name == "DKBPRMF":
+            found[name] |= profile_requests(folder, name, users)
+    return found
+
+
+class FakeTransport(asyncio.Transport):
+    """A connection in memory; `answered` is called with every answer."""
+
+    def __init__(self, answered: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._answered = answered
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def is_closing(self) -> bool:
+        return False
+
+    def write(self, data: Any) -> None:
+        self._answered(bytes(data))
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def profile_requests(folder: Path, name: str, users: list[str]) -> dict[str, float]:
+    """Processor milliseconds of a request without the network, from its bytes to those of its answer.
+
+    Of the thread of the event loop alone, which computes the lists of factor models; not that of the log.
+    """
+    import uvicorn
+    from uvicorn.server import ServerState
+
+    from shortlist.serve.app import create_app
+    from shortlist.serve.config import ServeConfig
+    from shortlist.serve.run import LimitedProtocol
+    from shortlist.serve.service import Service
+
+    requests = [request_bytes(user, MAX_ITEMS) for user in users]
+
+    async def run(config: uvicorn.Config, n_connections: int, n: int) -> float:
+        loop, state, left = asyncio.get_running_loop(), ServerState(), n
+        done = loop.create_future()
+
+        def connect() -> Any:
+            def answered(answer: bytes) -> None:
+                nonlocal left
+                assert answer.startswith(b"HTTP/1.1 200")
+                left -= 1
+                if left == 0:
+                    done.set_result(None)
+                elif left >= n_connections:
+                    loop.call_soon(protocol.data_received, requests[left % len(requests)])
+
+            protocol = LimitedProtocol(config, state, {})
+            protocol.connection_made(FakeTransport(answered))
+            return protocol
+
+        protocols = [connect() for _ in range(n_connections)]
+        start = time.thread_time()
+        for protocol, request in zip(protocols, requests, strict=False):
+            protocol.data_received(request)
+        await done
+        used = time.thread_time() - start
+        for protocol in protocols:
+            protocol.connection_lost(None)
+        return used / n * 1000
+
+    async def measure_both(service: Service) -> dict[str, float]:
+        config = uvicorn.Config(  # as the service sets it
+            create_app(service),
+            http=LimitedProtocol,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            date_header=False,
+            lifespan="off",
+        )
+        config.load()
+        found = {}
+        for n_connections in (1, 64):
+            n = 1000 * min(n_connections, 6)
+            await run(config, n_connections, 100)
+            runs = [await run(config, n_connections, n) for _ in range(5)]
+            found[f"request, {n_connections} at a time"] = float(np.median(runs))
+        return found
+
+    with tempfile.TemporaryDirectory() as copied:
+        model = Path(copied) / f"{name}.shortlist"
+        model.write_bytes((folder / model.name).read_bytes())
+        service = Service(ServeConfig(model=str(model)))
+        service.open()
+        found = uvloop.run(measure_both(service))
+        service.close()
     return found
 
 
@@ -273,6 +380,8 @@ def run_server(
 ) -> dict[str, Any]:
     """Start one server, measure it with each number of connections, and stop it."""
     port, environment = free_port(), {**os.environ, "OMP_NUM_THREADS": "1"}
+    for stored in folder.glob("*.events.sqlite*"):  # every server starts with an empty log
+        stored.unlink()
     if name.endswith(BEFORE):
         name = name.removesuffix(BEFORE)
         environment["PYTHONPATH"] = str(before / "src")

@@ -240,23 +240,23 @@ def gap() -> Rows:
 
 
 def serve() -> Rows:
-    """Lists per second over HTTP (benchmarks/serve.py)."""
+    """Processor time of lists over HTTP (benchmarks/serve.py)."""
     labels = {"echo": "bare JSON echo", "implicit": "FastAPI and implicit", "HRM": "`HRM` with terms"}
-    yield ("server", "connections", "lists per second", "p50", "p99", "of the echo")
     found = results("serve")["results"]
+    yield ("connections", *found["echo"], "64, before", "64, of the echo", "before")
+    echo = found["echo"]["64"]["cpu_ms"]
     for name, by_connections in found.items():
+        if name.endswith(", before"):
+            continue
         model, _, rest = name.partition(",")
-        label = labels.get(name, f"`{model}`" + (f",{rest}" if rest else ""))
-        for n, one in by_connections.items():
-            share = one["requests_per_second"] / found["echo"][n]["requests_per_second"]
-            yield (
-                label if n == "1" else "",
-                n,
-                f"{one['requests_per_second']:,.0f}",
-                f"{one['p50_ms']:.1f} ms",
-                f"{one['p99_ms']:.0f} ms",
-                f"{share:.0%}",
-            )
+        before = found.get(f"{name}, before")
+        yield (
+            labels.get(name, f"`{model}`" + (f",{rest}" if rest else "")),
+            *(f"{one['cpu_ms']:.3f} ms" for one in by_connections.values()),
+            "" if before is None else f"{before['64']['cpu_ms']:.3f} ms",
+            f"{echo / by_connections['64']['cpu_ms']:.0%}",
+            "" if before is None else f"{echo / before['64']['cpu_ms']:.0%}",
+        )
 
 
 def _weighted_runs(dataset: str, title: str, labels: tuple[str, ...]) -> Rows:
@@ -371,6 +371,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "recommend": lambda: performance_tables.recommend(results("recommend")),
         "single": lambda: performance_tables.single(results("recommend")),
         "lists": lambda: performance_tables.lists(results("waiting")),
+        "serve_profile": lambda: performance_tables.serve_profile(results("serve_profile")),
         "waiting": lambda: performance_tables.waiting(results("waiting")),
         "two_stage_growth": lambda: performance_tables.two_stage_growth(results("waiting")),
         "automatic": lambda: performance_tables.automatic(results("waiting")),

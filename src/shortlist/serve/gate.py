@@ -141,6 +141,7 @@ SECURITY_HEADERS = (
 )
 RETRY_SECONDS = b"2"
 SECURITY_TEXT = b"".join(b"%b: %b\r\n" % header for header in SECURITY_HEADERS)
+PHRASES = {status.value: status.phrase.encode() for status in HTTPStatus}
 HEAD = b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n"
 LATE_BODY = 408  # the status of a request that did not arrive
 BODIES = 8  # of the largest size, that all requests in progress may have together
@@ -261,7 +262,7 @@ class DirectAnswer:
     def _send(self, status: int, body: bytes, problem: Exception | None) -> None:
         self.is_over = True
         request_id = random_id()[:16]
-        head = HEAD % (status, HTTPStatus(status).phrase.encode(), len(body), request_id.encode())
+        head = HEAD % (status, PHRASES[status], len(body), request_id.encode())
         if status in (503, 507):
             head += b"retry-after: %b\r\n" % RETRY_SECONDS
         self._connection.send(head + SECURITY_TEXT, body)
