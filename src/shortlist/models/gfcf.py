@@ -115,7 +115,7 @@ def filter_rows(state: GFCFState, rows: csr_array, n_threads: int) -> Floats:
     starts = csr_array((weight, rows.indices, rows.indptr), shape=rows.shape)
 
     def add_paths(users: slice) -> None:
-        follow_paths(to_rows(starts[part]), state.by_item, state.by_user, scores[part])
+        follow_paths(to_rows(starts[users]), state.by_item, state.by_user, scores[users])
 
     map_slices(add_paths, rows.shape[0], TASK, n_threads)
     return np.ascontiguousarray(scores[: rows.shape[0], : rows.shape[1]])
