@@ -13,7 +13,6 @@ import shortlist.auto.fit as auto
 from shortlist.auto import choice as auto_choice
 from shortlist.auto.choice import (
     HalfSelections,
-    JointChoice,
     choose_jointly,
     find_finalists,
     halves,
@@ -332,27 +331,3 @@ def test_drift_is_not_measured_without_earlier_baskets():
         assert report.held_out["drift"] is None
         assert report.held_out["error"] == report.held_out["standard_error"]
         assert "without drift over time, which was not measured" in str(report)
-
-
-@pytest.mark.parametrize(
-    ("served", "has_baskets", "money", "chosen"),
-    [
-        ((0.130, 0.129), False, None, 1),  # ranks better, and its lists are nearly as good
-        ((0.130, 0.127), False, None, 0),
-        ((0.130, 0.129), True, None, 0),
-        ((0.130, 0.129), False, "given", 0),
-        ((0.130, 0.131), False, None, 1),
-    ],
-)
-def test_without_baskets_the_better_ranking_wins_among_near_equals(
-    monkeypatch, served, has_baskets, money, chosen
-):
-    holdout = SimpleNamespace(history=SimpleNamespace(has_baskets=has_baskets))
-    validated = [SimpleNamespace(score=score, money=money, holdout=holdout) for score in (0.112, 0.115)]
-    scores = iter(served)
-    monkeypatch.setattr(
-        auto_choice, "_choose_cutoff", lambda found, cutoff: JointChoice(found, None, next(scores), {})
-    )
-    choice = choose_jointly(validated, None)
-    assert choice.validation is validated[chosen]
-    assert choice.compared == dict(enumerate(served))

@@ -21,7 +21,6 @@ from shortlist.types import Doubles, Longs
 
 REACH = 0.9  # share of the highest score at a fixed N from which a model is compared with its cutoffs
 FINALISTS = 3  # models that are
-TOLERANCE = 0.02  # without baskets, share of the highest score as served that a better ranking may cost
 RESAMPLES = 2_000  # of the test against the same length for everyone
 EARLIER_FOLDS = 3  # changes between consecutive ones, and to the validation, are the drift
 MIN_COMMON = 20  # users in two folds, to measure a change
@@ -65,15 +64,15 @@ def choose_jointly(validated: list[Validation], cutoff: CutoffArgument) -> Joint
     """The model and cutoff with the highest score as served; the first of equals.
 
     A cutoff that is chosen is scored on users it was not fitted on. Models that are far behind at their best
-    fixed N are not compared. Without baskets, where a fixed share of each user's items is held out, lengths
-    are easier to predict than they will be; of the models within TOLERANCE, the best at a fixed N is chosen.
+    fixed N are not compared.
     """
-    choices = {number: _choose_cutoff(validated[number], cutoff) for number in find_finalists(validated)}
-    compared = {number: choice.score for number, choice in choices.items()}
-    best = max(choices.values(), key=lambda choice: choice.score)
-    if best.validation.money is None and not best.validation.holdout.history.has_baskets:
-        near = (choice for choice in choices.values() if choice.score >= (1 - TOLERANCE) * best.score)
-        best = max(near, key=lambda choice: choice.validation.score)
+    best, compared = None, {}
+    for number in find_finalists(validated):
+        one = _choose_cutoff(validated[number], cutoff)
+        compared[number] = one.score
+        if best is None or one.score > best.score:
+            best = one
+    assert best is not None
     if best.cutoff is not None and cutoff == "auto":
         best = best._replace(cutoff=_fit_choice(best.validation, best.cutoff))
     return best._replace(compared=compared)

@@ -96,8 +96,7 @@ def fit(
     best one also with random ones. The training of a model given by name ends early where its validation F1
     stays far below the best model's. Up to three models within 10% of the best one at its best fixed N are
     compared by what they would serve: for each a cutoff is selected on the same data with `choose_cutoff`,
-    and the model and cutoff with the highest metric are selected together; without baskets, the model with
-    the highest metric at a fixed N among those within 2% of the highest. A fixed N is used if no other
+    and the model and cutoff with the highest metric are selected together. A fixed N is used if no other
     cutoff is better. Finally the model is fitted on all data, for the best number of epochs. The result
     depends only on the data, the seed and the arguments.
 

@@ -29,8 +29,7 @@ class SelectionReport:
     models
         One row per model, the selected one first: `model`, `params`, `N` (its best fixed N) and `score` (the
         metric at that N). Models that are close to the best one also have `served_score`: the metric with the
-        cutoff that would be served. The highest one is selected; without baskets, the highest `score` among
-        those within 2% of it.
+        cutoff that would be served. The highest one is selected.
     cutoffs
         One row per cutoff: `cutoff` and `score`. Each user is scored by a cutoff fitted on other users.
     skipped
