@@ -68,10 +68,10 @@ def choose_jointly(validated: list[Validation], cutoff: CutoffArgument) -> Joint
     """
     best, compared = None, {}
     for number in find_finalists(validated):
-        one = _choose_cutoff(validated[number], cutoff)
-        compared[number] = one.score
-        if best is None or one.score > best.score:
-            best = one
+        choice = _choose_cutoff(validated[number], cutoff)
+        compared[number] = choice.score
+        if best is None or choice.score > best.score:
+            best = choice
     assert best is not None
     if best.cutoff is not None and cutoff == "auto":
         best = best._replace(cutoff=_fit_choice(best.validation, best.cutoff))

@@ -514,9 +514,9 @@ def build_request(state: S, users: Any, options: RequestOptions) -> RecommendReq
     source, filter_seen = stored, options.filter_seen
     if history is not None:
         source = History.of(read_sessions(stored, history, options.at))
-    known = source.users.find(users)
-    if known is not None:
-        user_ids, rows = known
+    plain_users = source.users.find(users)
+    if plain_users is not None:
+        user_ids, rows = plain_users
     else:
         user_ids = parse_users(source, users)
         rows = source.users.lookup(user_ids, "user id" if history is None else "history: user id")

@@ -214,9 +214,9 @@ class Hits(NamedTuple):
     def above(self, floors: Floats, limit: int | None) -> "Hits":
         """The best `limit` hits above the floor (n_users,) of each user."""
         if floors.size == 1:  # as most requests
-            found = int((self.scores > floors[0]).sum())
-            n = found if limit is None else min(found, limit)
-            return Hits(np.array([0, n]), self.items[:n], self.scores[:n], np.array([found > n]))
+            n_hits = int((self.scores > floors[0]).sum())
+            n = n_hits if limit is None else min(n_hits, limit)
+            return Hits(np.array([0, n]), self.items[:n], self.scores[:n], np.array([n_hits > n]))
         sizes = np.diff(self.indptr)
         before = np.concatenate([[0], np.cumsum(self.scores > np.repeat(floors, sizes))])
         n_above = np.diff(before[self.indptr])

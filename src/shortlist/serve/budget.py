@@ -92,8 +92,8 @@ def _integrate(pattern: Doubles, start: float, end: float) -> float:
     """The sum of the pattern over hours and parts of hours."""
     total, hour = 0.0, int(start // HOUR)
     while hour * HOUR < end:
-        part = min((hour + 1) * HOUR, end) - max(hour * HOUR, start)
-        total += float(pattern[_hour_of_week(hour)]) * part / HOUR
+        seconds = min((hour + 1) * HOUR, end) - max(hour * HOUR, start)
+        total += float(pattern[_hour_of_week(hour)]) * seconds / HOUR
         hour += 1
     return total
 
@@ -252,19 +252,19 @@ class BudgetKeeper:
         query = sa.select(counters.c.minute, sa.func.sum(counters.c.value)).where(
             counters.c.name == "lists", counters.c.minute >= first_hour * 60
         )
-        found: dict[int, float] = {}
+        lists_by_hour: dict[int, float] = {}
         with self.store._read() as connection:
             for minute, value in connection.execute(query.group_by(counters.c.minute)):
-                found[int(minute) // 60] = found.get(int(minute) // 60, 0.0) + float(value)
-        return found
+                lists_by_hour[int(minute) // 60] = lists_by_hour.get(int(minute) // 60, 0.0) + float(value)
+        return lists_by_hour
 
     def _lists_of_week(self, user_ids: Sequence[str], time: float) -> dict[str, int]:
         """User → lists with items in the log of the last seven days."""
-        found: dict[str, int] = {}
+        lists_by_user: dict[str, int] = {}
         for row in self.store.lists_of_users(user_ids, time - WEEK, time + 1):
             if row.items != "[]":
-                found[row.user_id] = found.get(row.user_id, 0) + 1
-        return found
+                lists_by_user[row.user_id] = lists_by_user.get(row.user_id, 0) + 1
+        return lists_by_user
 
     # ------------------------------------------------------------------ what people see
     @property

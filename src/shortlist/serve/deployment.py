@@ -442,8 +442,8 @@ def _activated_file(store: EventStore, folder: Path, activation: Activation) -> 
 def read_parts(path: Path, checksum: str) -> Iterator[bytes]:
     """A model file in parts; ModelFileError if it has been replaced before the last one."""
     with path.open("rb") as file:
-        while part := file.read(PART_BYTES):
-            yield part
+        while content := file.read(PART_BYTES):
+            yield content
     if file_checksum(path) != checksum:
         raise ModelFileError("the file was replaced while it was read; activate it again.")
 

@@ -229,8 +229,8 @@ class Experiments:
     def describe(self, name: str | None) -> dict[str, Any]:
         """An experiment with its comparison, for the page and the command line."""
         experiment = self._get(name)
-        made, known, answer = self._report
-        if known != experiment.name or time.monotonic() - made > REPORT_SECONDS:
+        made, reported, answer = self._report
+        if reported != experiment.name or time.monotonic() - made > REPORT_SECONDS:
             answer = self._describe(experiment)
             self._report = (time.monotonic(), experiment.name, answer)
         return answer | {"ended": experiment.ended}

@@ -53,9 +53,9 @@ def run_checks(
     ]
 
 
-def _too_few(name: str, counted: str, found: str) -> Check:
+def _too_few(name: str, counted: str, detail: str) -> Check:
     """A check without a status: a share of a few lists, requests or events says nothing."""
-    return Check(name, UNKNOWN, f"too few {counted}", f"{found} A status needs {MIN_COUNT}.", "")
+    return Check(name, UNKNOWN, f"too few {counted}", f"{detail} A status needs {MIN_COUNT}.", "")
 
 
 def _grade(value: float, ok: float, bad: float) -> str:
@@ -106,15 +106,15 @@ def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
 
 def _check_errors(total: Counter[str]) -> Check:
     name, n = "Failed requests", total["requests"]
-    found = f"{total['status:5xx']:,} of {_counted(n, 'request')} failed within the last hour."
+    detail = f"{total['status:5xx']:,} of {_counted(n, 'request')} failed within the last hour."
     if n < MIN_COUNT:
-        return _too_few(name, "requests", found)
+        return _too_few(name, "requests", detail)
     share = total["status:5xx"] / n
     return Check(
         name,
         _grade(share, 0.001, 0.01),
         f"{share:.2%}",
-        found,
+        detail,
         "Look for the request ids with level error in the log.",
     )
 
@@ -168,17 +168,17 @@ def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
 
 def _check_unknown(total: Counter[str]) -> Check:
     name, n = "Unknown users", total["lists"]
-    found = (
+    detail = (
         f"{total['unknown']:,} of {_counted(n, 'list')} had a user or session that the model does not know."
     )
     if n < MIN_COUNT:
-        return _too_few(name, "lists", found)
+        return _too_few(name, "lists", detail)
     share = total["unknown"] / n
     return Check(
         name,
         _grade(share, 0.05, 0.3),
         f"{share:.0%}",
-        found,
+        detail,
         "Check the ids that are sent, send events of new users, or pass their history in the request.",
     )
 
@@ -186,18 +186,18 @@ def _check_unknown(total: Counter[str]) -> Check:
 def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     name, accepted, rejected = "Events", total["events:accepted"], total["events:rejected"]
     n, skipped = accepted + rejected, deployment.served.n_skipped
-    found = f"{_counted(rejected, 'event')} of {n:,} {'was' if rejected == 1 else 'were'} rejected."
+    detail = f"{_counted(rejected, 'event')} of {n:,} {'was' if rejected == 1 else 'were'} rejected."
     if skipped:
         verb = "has values" if skipped == 1 else "have values"
-        found += f" {_counted(skipped, 'stored event')} {verb} that the model cannot use."
+        detail += f" {_counted(skipped, 'stored event')} {verb} that the model cannot use."
     if n < MIN_COUNT and not rejected:
-        return _too_few(name, "events", found)
+        return _too_few(name, "events", detail)
     share = rejected / n if n >= MIN_COUNT else 0.0
     return Check(
         name,
         BAD if share >= 0.1 else WARNING if rejected else OK,
         f"{accepted:,} an hour",
-        found,
+        detail,
         "The answer to POST /v1/events names the reason of each rejection.",
     )
 

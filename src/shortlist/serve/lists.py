@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -30,6 +30,7 @@ from shortlist.serve.store import ListRow
 if TYPE_CHECKING:
     from shortlist.serve.budget import BudgetKeeper
 
+OPTIONS = tuple(option.name for option in fields(RequestOptions) if option.name != "n_threads")
 SMALL_USERS = 4
 MAX_TEXTS = 100_000  # items whose JSON is kept
 USUAL_ITEMS = 100  # of a list whose length nothing limits, to estimate its work
@@ -109,14 +110,8 @@ def build_job(body: RecommendBody, served: ServedModel, cutoff: CutoffChoice, co
         served=served,
         users=None if body.users is None else tuple(parse_ids(body.users, model.users_, "users")),
         options={
-            "N": body.N,
-            "min_items": body.min_items,
-            "max_items": body.max_items,
-            "max_per_group": body.max_per_group,
+            **{name: getattr(body, name) for name in OPTIONS},
             "cutoff": "auto" if body.N is not None else cutoff,
-            "at": body.at,
-            "filter_seen": body.filter_seen,
-            "fallback": body.fallback,
             "explore": Exploration(**dict(explore)) if isinstance(explore, ExplorationBody) else explore,
             "history": body.history
             and {key: parse_items(items, "history") for key, items in body.history.items()},

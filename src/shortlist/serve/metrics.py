@@ -113,7 +113,7 @@ class Metrics:
         """Add answered requests to the metrics and to the counts of their minutes."""
         for (minute, route, status), group in _grouped(requests, itemgetter(0, 1, 2)):
             self.requests.labels(route, str(status)).inc(len(group))
-            observe, times = self.seconds.labels(route).observe, [one[3] for one in group]
+            observe, times = self.seconds.labels(route).observe, [request[3] for request in group]
             for seconds in times:
                 observe(seconds)
             counts = Counts({"requests": len(group), f"status:{status // 100}xx": len(group)})
@@ -125,7 +125,7 @@ class Metrics:
     def _add_lists(self, answers: list[CountedLists]) -> None:
         """Add lists to the metrics and to the counts of their minutes."""
         for minute, group in _grouped(answers, itemgetter(0)):
-            lengths, unknown = [n for one in group for n in one[1]], sum(one[2] for one in group)
+            lengths, unknown = [n for answer in group for n in answer[1]], sum(answer[2] for answer in group)
             self.lists.inc(len(lengths))
             self.unknown.inc(unknown)
             for length in lengths:
@@ -153,7 +153,7 @@ class Metrics:
         """Drop finished minutes, which are stored."""
         with self._lock:
             self._open_minute = minute
-            self._minutes = {one: counts for one, counts in self._minutes.items() if one >= minute}
+            self._minutes = {each: counts for each, counts in self._minutes.items() if each >= minute}
 
     def _add(self, counts: Mapping[str, int], minute: int) -> None:
         with self._lock:

@@ -605,11 +605,11 @@ class EventStore:
     def stored_models(self) -> dict[str, str]:
         """Name → checksum of the model file that was last stored under it, newest first."""
         query = sa.select(models.c.name, models.c.checksum).order_by(models.c.stored.desc())
-        found: dict[str, str] = {}
+        checksums: dict[str, str] = {}
         with self._read() as connection:
             for name, checksum in connection.execute(query):
-                found.setdefault(name, checksum)
-        return found
+                checksums.setdefault(name, checksum)
+        return checksums
 
     @traced("store read_model")
     def read_model(self, checksum: str, path: Path) -> bool:
@@ -617,8 +617,8 @@ class EventStore:
         query = sa.select(model_parts.c.content).where(model_parts.c.checksum == checksum)
         number = 0
         with self._read() as connection, path.open("wb") as file:
-            while (part := connection.scalar(query.where(model_parts.c.number == number))) is not None:
-                file.write(part)
+            while (content := connection.scalar(query.where(model_parts.c.number == number))) is not None:
+                file.write(content)
                 number += 1
         return number > 0
 

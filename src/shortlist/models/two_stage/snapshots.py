@@ -103,8 +103,8 @@ class RowSpan(NamedTuple):
         return (self.end > self.first) & (row >= self.first), np.maximum(row, 0)
 
 
-def _divide(part: Doubles, whole: Doubles) -> Doubles:
-    return np.asarray(np.divide(part, whole, where=whole > 0, out=np.full(part.size, np.nan)))
+def _divide(amount: Doubles, whole: Doubles) -> Doubles:
+    return np.asarray(np.divide(amount, whole, where=whole > 0, out=np.full(amount.size, np.nan)))
 
 
 class Quantities(NamedTuple):
@@ -128,13 +128,16 @@ class Quantities(NamedTuple):
     def features(self, user: Ints, item: Ints, at: Longs) -> Floats:
         """(n, len(QUANTITY_FEATURES)) of users and items as of times (n,)."""
         pair = self.by_pair.before(user.astype(np.int64) * self.n_items + item, at)
-        own, (has_own, last) = pair.sums, pair.last()
-        total, returned = pair.total(own.bought), pair.total(own.returned)
+        pair_sums, (has_own, last) = pair.sums, pair.last()
+        total, returned = pair.total(pair_sums.bought), pair.total(pair_sums.returned)
         last_quantity, supply = (np.full(item.size, np.nan) for _ in range(2))
-        if own.time.size:
-            last_quantity = np.where(has_own, own.amount[last], np.nan)
-            days = np.where(has_own, own.time[last] - own.time[np.minimum(pair.first, last)], 0) / DAY
-            since = np.where(has_own, at - own.time[last], 0) / DAY
+        if pair_sums.time.size:
+            last_quantity = np.where(has_own, pair_sums.amount[last], np.nan)
+            days = (
+                np.where(has_own, pair_sums.time[last] - pair_sums.time[np.minimum(pair.first, last)], 0)
+                / DAY
+            )
+            since = np.where(has_own, at - pair_sums.time[last], 0) / DAY
             per_day = _divide(total - last_quantity, days)  # what was bought before was used up since then
             supply = _divide(since * per_day, np.where(has_own, last_quantity, 0.0))
         all_users = self.by_item.before(item.astype(np.int64), at)
@@ -175,13 +178,13 @@ class Rolling(ABC, Generic[T]):
         self._cache: dict[int, T] = {}
         self._lock = RLock()
 
-    def take_solutions(self, known: "Rolling[T]", until: int) -> None:
+    def take_solutions(self, earlier: "Rolling[T]", until: int) -> None:
         """Take over the solutions of a shorter history from the baskets before `until`."""
-        with known._lock:
-            found = dict(known._cache)
-        for number, solution in found.items():
-            if known.times[known.sizes[number - 1] - 1] < until:
-                self._cache[number] = self._extend(solution, self.n_items - known.n_items)
+        with earlier._lock:
+            solutions = dict(earlier._cache)
+        for number, solution in solutions.items():
+            if earlier.times[earlier.sizes[number - 1] - 1] < until:
+                self._cache[number] = self._extend(solution, self.n_items - earlier.n_items)
 
     def solutions_before(self, at: Longs) -> Longs:
         """(n,) number of solutions before each time."""
@@ -193,11 +196,11 @@ class Rolling(ABC, Generic[T]):
             return self._empty()
         with self._lock:
             if number not in self._cache:
-                before = max((known for known in self._cache if known < number), default=0)
+                before = max((each for each in self._cache if each < number), default=0)
                 self._make_room({before, self.sizes.size})  # a solution may be counted on from the one before
-                found = self._solve(number)
+                solution = self._solve(number)
                 self._make_room({self.sizes.size})
-                self._cache[number] = found
+                self._cache[number] = solution
             return self._cache[number]
 
     def _make_room(self, needed: set[int]) -> None:
@@ -302,15 +305,15 @@ class RollingLinks(Rolling[Links]):
 
     def _solve(self, number: int) -> Links:
         """Count on from the nearest cached solution, always in the same steps: links may be forgotten."""
-        last = max((known for known in self._cache if known < number), default=0)
-        found = self._cache[last] if last else self._empty()
+        last = max((each for each in self._cache if each < number), default=0)
+        links = self._cache[last] if last else self._empty()
         edges = [0, *self.sizes.tolist()]
         for step in range(last, number):
             positions = edges[step], edges[step + 1]
-            found = Links(*(self._add(*each, positions) for each in zip(found, self.kinds, strict=True)))
-        return found
+            links = Links(*(self._add(*each, positions) for each in zip(links, self.kinds, strict=True)))
+        return links
 
-    def _add(self, known: LinkTable, kind: PairKind, positions: tuple[int, int]) -> LinkTable:
+    def _add(self, table: LinkTable, kind: PairKind, positions: tuple[int, int]) -> LinkTable:
         """The table with the pairs of more baskets."""
         n, none = self.n_items, np.empty(0, np.int32)
         room = np.zeros(n, np.int64)
@@ -319,10 +322,10 @@ class RollingLinks(Rolling[Links]):
         end, size = begin[:-1].copy(), int(begin[-1])
         new = NewPairs(begin[:-1], end, np.empty(size, np.int32), np.empty(size, np.float32))
         list_pairs(self.log, positions, kind, end, new.other, new.weight)
-        first = starts(np.minimum(np.diff(known.starts) + end - begin[:-1], MAX_LINKS))
+        first = starts(np.minimum(np.diff(table.starts) + end - begin[:-1], MAX_LINKS))
         size = int(first[-1])
         out = LinkTable(first, np.empty(size, np.int32), np.empty(size, np.float32), np.empty(n))
-        size = merge_links(known, new, MAX_LINKS, out)
+        size = merge_links(table, new, MAX_LINKS, out)
         return LinkTable(
             read_only(first), read_only(out.other[:size]), read_only(out.weight[:size]), read_only(out.total)
         )
@@ -372,15 +375,19 @@ def _owner(data: Interactions) -> Ints:
 
 
 def _user_log(
-    data: Interactions, time: Longs, sales: SalesIndex, positions: Longs, known: "KnownTrend | None" = None
+    data: Interactions,
+    time: Longs,
+    sales: SalesIndex,
+    positions: Longs,
+    earlier: "EarlierTrend | None" = None,
 ) -> UserLog:
     """Baskets with these times and these positions in the order of the history's baskets."""
     gap, trend = np.empty(data.n_rows), np.empty(data.n_rows)
     fill_gaps(data.user_baskets, data.baskets, data.item, read_only(time), data.n_items, gap)
     numbers = np.arange(time.size)
-    if known is not None:
-        numbers = np.flatnonzero(time >= known.until)
-        trend[np.repeat(time < known.until, np.diff(data.baskets))] = known.trend
+    if earlier is not None:
+        numbers = np.flatnonzero(time >= earlier.until)
+        trend[np.repeat(time < earlier.until, np.diff(data.baskets))] = earlier.trend
     first = np.zeros(time.size, np.int64)
     first[numbers] = np.minimum(np.searchsorted(sales.time, time[numbers] - TREND_WINDOW), positions[numbers])
     fill_trend(sales, numbers, data.baskets, data.item, first, positions, trend)
@@ -394,7 +401,7 @@ def _user_log(
     )
 
 
-class KnownTrend(NamedTuple):
+class EarlierTrend(NamedTuple):
     """What a replay of a shorter history computed: no event before `until` was added since."""
 
     until: int
@@ -402,7 +409,7 @@ class KnownTrend(NamedTuple):
     order: Longs  # baskets before that time, by time, numbered among themselves
 
     @classmethod
-    def of(cls, log: EventLog, until: int) -> "KnownTrend":
+    def of(cls, log: EventLog, until: int) -> "EarlierTrend":
         """Take over what a log knows."""
         users = log.users
         is_before = users.time < until
@@ -411,32 +418,32 @@ class KnownTrend(NamedTuple):
         return cls(until, trend, rank[log.order[: int(is_before.sum())]])
 
 
-def _order_baskets(time: Longs, known: KnownTrend | None) -> Longs:
+def _order_baskets(time: Longs, earlier: EarlierTrend | None) -> Longs:
     """(n_baskets,) the numbers of the baskets by time; equal times in the order of the baskets."""
-    if known is None:
+    if earlier is None:
         return np.argsort(time, kind="stable")
-    is_before = time < known.until
+    is_before = time < earlier.until
     later = np.flatnonzero(~is_before)
     later = later[np.argsort(time[later], kind="stable")]
-    return np.concatenate([np.flatnonzero(is_before)[known.order], later])
+    return np.concatenate([np.flatnonzero(is_before)[earlier.order], later])
 
 
 def _build_layout(
-    data: Interactions, rules: Rules, earlier: "Earlier | None", transform: WeightTransform
+    data: Interactions, rules: Rules, earlier: "EarlierReplay | None", transform: WeightTransform
 ) -> Layout:
     quantities = None
     if transform.is_used:  # returns are quantities, not purchases
         quantities = Quantities.of(data, event_times(data), transform)
         data = without_negative(data)
     time = event_times(data)
-    known = None if earlier is None else KnownTrend.of(earlier.replay.layout.log, earlier.until)
-    order, positions = _order_baskets(time, known), np.empty(time.size, np.int64)
+    trend = None if earlier is None else EarlierTrend.of(earlier.replay.layout.log, earlier.until)
+    order, positions = _order_baskets(time, trend), np.empty(time.size, np.int64)
     positions[order] = np.arange(time.size)
     item_starts = starts(np.bincount(data.item, minlength=data.n_items))
     position = np.empty(data.n_rows, np.int64)
     fill_sales(read_only(order), data.baskets, data.item, item_starts[:-1].copy(), position)
     sales = SalesIndex(item_starts, position, time[order], starts(np.diff(data.baskets)[order]))
-    users = _user_log(data, time, sales, positions, known)
+    users = _user_log(data, time, sales, positions, trend)
     log = EventLog(users, read_only(_owner(data)), read_only(order))
     links, ease = RollingLinks(log, data.n_items, rules), RollingEASE(log, data.n_items)
     end, settled = int(sales.time[-1]) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
@@ -458,7 +465,7 @@ class EventReplay:
         self,
         history: History,
         rules: Rules,
-        earlier: "Earlier | None" = None,
+        earlier: "EarlierReplay | None" = None,
         transform: WeightTransform = COUNT_ROWS,
     ) -> None:
         self.history, self.rules, self.transform = history, rules, transform
@@ -489,7 +496,7 @@ class EventReplay:
                 if self._earlier is None:
                     return EventReplay(history, rules, transform=transform)
                 last, until = self._earlier.replay, min(until, self._earlier.until)
-        return EventReplay(history, rules, Earlier(last, history, until), transform)
+        return EventReplay(history, rules, EarlierReplay(last, history, until), transform)
 
     @property
     def layout(self) -> Layout:
@@ -520,10 +527,10 @@ class EventReplay:
 
     def session_quantities(self, sessions: Interactions, time: Longs) -> Quantities | None:
         """The quantities of sessions whose baskets have these times, and of the items in the history."""
-        known = self.layout.quantities
-        if known is None:
+        quantities = self.layout.quantities
+        if quantities is None:
             return None
-        return Quantities.of(sessions, time, self.transform)._replace(by_item=known.by_item)
+        return Quantities.of(sessions, time, self.transform)._replace(by_item=quantities.by_item)
 
     # ------------------------------------------------------------------ states
     def states(self, n: int, first: int, last: int) -> list[ReplayState]:
@@ -574,7 +581,7 @@ class EventReplay:
             self._scratch.append(scratch)
 
 
-class Earlier(NamedTuple):
+class EarlierReplay(NamedTuple):
     """A replay of a shorter history, and what has changed since."""
 
     replay: EventReplay

@@ -116,15 +116,15 @@ def _prediction_times(request: RecommendRequest[Any]) -> Longs:
 
     Without times, it is the day after the user's last basket.
     """
-    known = request.history
+    history = request.history
     if not request.state.history.has_times:
-        return np.diff(known.user_baskets) * DAY
+        return np.diff(history.user_baskets) * DAY
     if request.timestamps is not None:
         return request.timestamps
     at: Longs = np.full(len(request), request.state.history.end_time)
-    if request.is_session and known.time is not None and known.n_rows:
-        last = known.time[np.maximum(known.indptr[1:] - 1, 0)] + 1
-        at = np.maximum(at, np.where(np.diff(known.indptr) > 0, last, at))
+    if request.is_session and history.time is not None and history.n_rows:
+        last = history.time[np.maximum(history.indptr[1:] - 1, 0)] + 1
+        at = np.maximum(at, np.where(np.diff(history.indptr) > 0, last, at))
     return at
 
 
@@ -248,9 +248,11 @@ class TwoStage(WeightParams, ContentRecommender):
             )
         if not isinstance(self.exclude_features, tuple):
             raise ConfigError(f"exclude_features must be a list, got {short_repr(self.exclude_features)}.")
-        known = (*FEATURES, *QUANTITY_FEATURES)
+        features = (*FEATURES, *QUANTITY_FEATURES)
         unknown = [
-            one for one in self.exclude_features if one not in known and not str(one).startswith(PREFIX)
+            name
+            for name in self.exclude_features
+            if name not in features and not str(name).startswith(PREFIX)
         ]
         if unknown:
             raise ConfigError(
@@ -327,9 +329,9 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> examples = model.compute_examples(sl.load_dataset("sample"))
         >>> model = model.fit_from_examples(examples)
         """
-        known = examples.replay
-        same = known.rules[1:] == self._rules(known.history)[1:]
-        if not same or known.transform != self.weight_transform:
+        replay = examples.replay
+        same = replay.rules[1:] == self._rules(replay.history)[1:]
+        if not same or replay.transform != self.weight_transform:
             raise ConfigError(
                 "examples must be computed with the same candidates_per_source, transition_window, decay and "
                 "weighting; call compute_examples of this model."
@@ -464,9 +466,9 @@ class TwoStage(WeightParams, ContentRecommender):
         content = request.state.content
         names = [self._feature_names(content)[k] for k in self._used_features(content)]
         return [
-            one
+            contributions
             for block in blocks
-            for one in merge_by_group(
+            for contributions in merge_by_group(
                 names, request.state.ranker.contributions(self._select(block.features, content))
             )
         ]
@@ -477,8 +479,8 @@ class TwoStage(WeightParams, ContentRecommender):
         arrays, notes = {**bags, "sizes": state.size_text}, {"features": self._feature_names(state.content)}
         if state.content is None:
             return arrays, notes
-        own, fields = state.content.to_arrays()
-        return arrays | own, notes | {"fields": fields}
+        more, fields = state.content.to_arrays()
+        return arrays | more, notes | {"fields": fields}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
