@@ -107,6 +107,13 @@ def test_kept_result_has_the_required_size_and_score():
     assert set(result["planted"].values()) <= {"killed", "timeout"}
 
 
+def test_every_planted_fault_fits_the_current_code():
+    for fault in tomllib.loads((HERE / "planted.toml").read_text())["fault"]:
+        source = (HERE.parents[1] / fault["path"]).read_text()
+        assert source.count(fault["find"]) == 1, fault["name"]
+        assert fault["plant"] != fault["find"]
+
+
 def test_every_survivor_is_explained():
     result = json.loads((HERE / "result.json").read_text())
     explained = tomllib.loads((HERE / "survivors.toml").read_text())
