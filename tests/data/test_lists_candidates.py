@@ -117,6 +117,11 @@ def test_judgments_of_zero_are_not_relevant(tmp_path):
         read_outcomes(table.with_columns(label=pl.lit("yes")))
 
 
+def test_a_judgment_without_a_number_is_refused():
+    with pytest.raises(DataError, match=r"relevance must be a number, got None for 'b' of 'q'; pass 0 or 1"):
+        read_outcomes({"q": {"a": 1, "b": None}})
+
+
 def test_interactions_are_read_as_by_the_readers(tmp_path):
     path = tmp_path / "next.csv"
     path.write_text("customer,sku,quantity\nann,tea,2\nbob,jam,-1\n")

@@ -924,6 +924,12 @@ def _frame_of(source: Mapping[Any, Any], number: str) -> pl.DataFrame:
         pairs = _hits(entry)
         if pairs is None and isinstance(entry, Mapping):
             pairs = list(entry.items())
+            unclear = next((item for item, value in pairs if value is None), None)
+            if number == "relevance" and unclear is not None:
+                raise DataError(
+                    f"relevance must be a number, got None for {unclear!r:.60} of {user!r:.60}; pass 0 or 1, "
+                    "or leave the item out."
+                )
         if pairs is None and isinstance(entry, Iterable) and not isinstance(entry, str | bytes):
             pairs = [(item, None) for item in entry]
         if pairs is None:
