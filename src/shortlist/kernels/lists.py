@@ -56,33 +56,26 @@ class PerUserSums(NamedTuple):
 @kernel
 def count_distinct(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
     """n_relevant (n_rows,): distinct items of each user; relevant_of (n_items,): users of each item."""
+    start, end, items, stamp, _, _ = truth
     for row in range(n_relevant.size):
-        for k in range(truth.start[row], truth.end[row]):
-            item = truth.item[k]
-            if truth.stamp[item] != row:
-                truth.stamp[item] = row
+        for k in range(start[row], end[row]):
+            item = items[k]
+            if stamp[item] != row:
+                stamp[item] = row
                 relevant_of[item] += 1
                 n_relevant[row] += 1
-    truth.stamp[:] = -1
+    stamp[:] = -1
 
 
 @inlined
 def _stamp(truth: Truth, row: int) -> None:
     """Mark the relevant items of a row."""
-    for k in range(truth.start[row], truth.end[row]):
-        item = truth.item[k]
-        if truth.weight.size:
-            truth.gain[item] = truth.weight[k] + (truth.gain[item] if truth.stamp[item] == row else 0.0)
-        truth.stamp[item] = row
-
-
-@inlined
-def _take_hit(truth: Truth, row: int, code: int) -> bool:
-    """Return whether an item is in the truth; clear its stamp, so that it counts as one hit at most."""
-    if code < 0 or truth.stamp[code] != row:
-        return False
-    truth.stamp[code] = -1
-    return True
+    start, end, items, stamp, weight, gain = truth  # arrays of their own are read without counting references
+    for k in range(start[row], end[row]):
+        item = items[k]
+        if weight.size:
+            gain[item] = weight[k] + (gain[item] if stamp[item] == row else 0.0)
+        stamp[item] = row
 
 
 @inlined
@@ -107,41 +100,45 @@ def evaluate_lists(
     sums: PerUserSums,
 ) -> None:
     """Evaluate every list of the chunk that has a row."""
-    order, last = chunk.order, chunk.order.size - 1
-    starts_at, items_at = np.uintp(chunk.indptr.ctypes.data), np.uintp(chunk.items.ctypes.data)
+    indptr, items, codes, rows, order = chunk  # arrays of their own are read without counting references
+    stamp, weight, gains = truth.stamp, truth.weight, truth.gain
+    shown_of, hits_of = sums.shown_of, sums.hits_of
+    last = order.size - 1
+    starts_at, items_at = np.uintp(indptr.ctypes.data), np.uintp(items.ctypes.data)
     for place in range(order.size):
         number = order[place]
         # lists in another order than the rows lie anywhere in memory
         prefetch_row(starts_at + np.uintp(8 * order[min(place + 2 * AHEAD, last)]), ONE_LINE)
-        ahead = chunk.indptr[order[min(place + AHEAD, last)]]
+        ahead = indptr[order[min(place + AHEAD, last)]]
         prefetch_row(items_at + np.uintp(4 * ahead), TWO_LINES)
-        row = chunk.row[number]
+        row = rows[number]
         if row < 0:
             continue
         _stamp(truth, row)
-        start = chunk.indptr[number]
+        start = indptr[number]
         hits, dcg, capped, precisions = 0, 0.0, 0.0, 0.0
-        for at in range(start, chunk.indptr[number + 1]):
+        for at in range(start, indptr[number + 1]):
             rank = at - start
-            code = chunk.code[chunk.items[at]]
+            code = codes[items[at]]
+            hit = code >= 0 and stamp[code] == row
             if code >= 0:
-                sums.shown_of[code] += 1
-            hit = _take_hit(truth, row, code)
+                shown_of[code] += 1
             if probabilities.size:
                 _add_probability(sums, row, probabilities[at], hit)
             if not hit:
                 continue
+            stamp[code] = -1  # an item counts as one hit at most
             hits += 1
-            sums.hits_of[code] += 1
+            hits_of[code] += 1
             if hits == 1:
                 sums.first[row] = rank + 1
             dcg += discount[rank]
             if rank < max_items:
                 capped += discount[rank]
                 precisions += hits / (rank + 1)
-            if truth.weight.size:
-                sums.gain[row] += truth.gain[code]
-                sums.gain_dcg[row] += truth.gain[code] * discount[rank] if rank < max_items else 0.0
+            if weight.size:
+                sums.gain[row] += gains[code]
+                sums.gain_dcg[row] += gains[code] * discount[rank] if rank < max_items else 0.0
         sums.hits[row] = hits
         sums.dcg[row] = dcg
         sums.dcg_capped[row] = capped
@@ -223,14 +220,15 @@ def find_best_prefixes(indptr: Longs, relevant: Bools, n_relevant: Ints, best: L
 @kernel
 def count_repeated_items(truth: Truth, history: Truth, repeated: Ints) -> None:
     """repeated (n_rows,): distinct truth items that the user's history contains."""
+    start, end, items, stamp = truth.start, truth.end, truth.item, history.stamp
     for row in range(repeated.size):
         _stamp(history, row)
-        for k in range(truth.start[row], truth.end[row]):
-            item = truth.item[k]
-            if history.stamp[item] == row:
-                history.stamp[item] = -1
+        for k in range(start[row], end[row]):
+            item = items[k]
+            if stamp[item] == row:
+                stamp[item] = -1
                 repeated[row] += 1
-    history.stamp[:] = -1
+    stamp[:] = -1
 
 
 @kernel
