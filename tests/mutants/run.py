@@ -42,8 +42,11 @@ def read_config() -> dict:
     """mutants.toml, and for each package its files and the tests of each file."""
     config = tomllib.loads((HERE / "mutants.toml").read_text())
     for package, settings in config["packages"].items():
-        found = sorted(file.name for file in (ROOT / SOURCE / package).glob("*.py"))
-        names = settings.get("only", [name for name in found if name not in settings.get("skip", [])])
+        module = ROOT / SOURCE / f"{package}.py"  # a package of one file
+        folder = SOURCE if module.exists() else f"{SOURCE}/{package}"
+        here = [module] if module.exists() else sorted((ROOT / folder).glob("*.py"))
+        skipped = settings.get("skip", [])
+        names = settings.get("only", [file.name for file in here if file.name not in skipped])
         files = {}
         for name in names:
             own = f"tests/{package}/test_{name}"
@@ -51,7 +54,7 @@ def read_config() -> dict:
             tests = [one for one in [own, *more.get("tests", [])] if (ROOT / one).exists()]
             if not tests and name != "__init__.py":  # all tests of the package: slow, but never none
                 tests = [str(one.relative_to(ROOT)) for one in (ROOT / f"tests/{package}").glob("test_*.py")]
-            files[f"{SOURCE}/{package}/{name}"] = {
+            files[f"{folder}/{name}"] = {
                 "tests": list(dict.fromkeys(tests)),
                 "modes": ["cached"] if package != "kernels" else ["plain", "compiled"][: 1 + ("jit" in more)],
             }
