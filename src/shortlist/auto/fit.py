@@ -62,9 +62,10 @@ LEVEL = 0.05  # the new model is refused if it is worse with this significance
 
 BUYERS_ONLY = (
     "gain and cost decide on lists that were validated only on users who interacted with something. Sent to "
-    "everyone, such lists may lose money, because most users take nothing. Pass users='everyone' and "
-    "horizon='7d' (--users everyone --horizon 7d); or users='buyers', if only buying users see lists."
+    "everyone, such lists may lose money, because most users take nothing. Pass "
 )
+EVERYONE = "users='everyone' and horizon='7d' (--users everyone --horizon 7d); or "
+BUYERS = "users='buyers' (--users buyers), if only buying users see lists."
 
 Models = str | Recommender | Iterable[str | Recommender]
 
@@ -196,7 +197,7 @@ def fit(
     with show_progress(progress) as display:
         holdout = hold_out(data, seed, validation, period, users == "everyone")
         if metric == "value" and users is None and holdout.everyone is None:
-            warn(BUYERS_ONLY)
+            warn(BUYERS_ONLY + ("" if data.time is None else EVERYONE) + BUYERS)
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")

@@ -22,6 +22,7 @@ from cyclopts import (
     MissingArgumentError,
     Parameter,
     UnknownOptionError,
+    UnusedCliTokensError,
 )
 from cyclopts.config import Env
 
@@ -273,6 +274,9 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
         return f"{error} If it follows --user, {hint}.", INVALID_INPUT
     if isinstance(error, UnknownOptionError) and (option := find_other_case(error)):
         return f"Unknown option: {error.token.keyword}. Did you mean {option}?", INVALID_INPUT
+    if isinstance(error, UnusedCliTokensError):
+        first = printable((error.unused_tokens or [""])[0])
+        return f"unexpected argument {first!r}; name it by a flag, such as --user {first}.", INVALID_INPUT
     if isinstance(error, CycloptsError):
         return str(error), INVALID_INPUT
     if isinstance(error, OSError):

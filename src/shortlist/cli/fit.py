@@ -413,7 +413,8 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
         return show_json(about if report is None else about | {"report": str(report)})
     if model.selection_ is not None:
         show(model.selection_)
-        warn_of_score(float(model.selection_.models[0]["score"]))
+        chosen = model.selection_.models[0]
+        warn_of_score(float(chosen.get("served_score", chosen["score"])))
     name = printable(path)
     other = boundary_name(model) if model.has_boundary else "none; recommend needs --N"
     rule = about["stopping_rule"] or other

@@ -5,9 +5,9 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
-from functools import cache
+from functools import cache, wraps
 from inspect import Parameter, signature
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, cast
 
 import numpy as np
 
@@ -235,7 +235,8 @@ def draw(space: Space, seed: int, number: int) -> dict[str, Any]:
 def show_options(options: type) -> Callable[[AnyFunction], AnyFunction]:
     """Show the fields of a dataclass as keywords of a function that takes them as `**options`.
 
-    help() and completion read this signature; type checkers read the annotation of `**options`.
+    help() and completion read this signature; type checkers read the annotation of `**options`. An unknown
+    keyword raises TypeError, as for any other function.
     """
     keywords = [
         Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
@@ -246,8 +247,21 @@ def show_options(options: type) -> Callable[[AnyFunction], AnyFunction]:
         *others, _ = (shown := signature(function)).parameters.values()
         first = [each for each in others if each.kind != Parameter.KEYWORD_ONLY]
         last = [each for each in others if each.kind == Parameter.KEYWORD_ONLY]
-        function.__signature__ = shown.replace(parameters=[*first, *keywords, *last])  # type: ignore[attr-defined]
-        return function
+        allowed = [each.name for each in (*first, *keywords, *last)]
+
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            unknown = next((name for name in given if name not in allowed), None)
+            if unknown is not None:
+                near = get_close_matches(unknown, allowed, n=1)
+                hint = f". Did you mean {near[0]!r}?" if near else ""
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {unknown!r:.60}{hint}"
+                )
+            return function(*args, **given)
+
+        call.__signature__ = shown.replace(parameters=[*first, *keywords, *last])  # type: ignore[attr-defined]
+        return cast("AnyFunction", call)
 
     return show
 

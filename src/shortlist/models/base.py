@@ -932,8 +932,9 @@ class Recommender(Estimator, ABC):
             lists = cutoff.with_probabilities(lists, history=self.history_ if history is None else history)
         if cutoff is None or lists.probabilities is None:
             raise ConfigError(
-                f"allocate needs calibrated probabilities, got a {type(self).__name__} without a cutoff that "
-                "has them; fit the model with sl.fit(data, cutoff=sl.cutoff.ExpectedValue()), for example."
+                f"allocate needs calibrated probabilities, got {type(self).__name__} without a cutoff that "
+                "has them; fit the model with sl.fit(data, cutoff=sl.cutoff.ExpectedValue()) or, on the "
+                "command line, shortlist fit --cutoff ExpectedValue."
             )
         return allocate(
             lists,

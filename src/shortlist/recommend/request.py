@@ -1027,7 +1027,7 @@ def _resolve_groups(model: Scorer, request: RecommendRequest[S]) -> UserLimits |
     if groups is None:
         raise ConfigError(
             f"max_per_group needs the groups of items, got a {type(model).__name__} without them; call "
-            "model.set_groups(items) first.",
+            "model.set_groups(items) first, or fit it with items= (--items) that have categories.",
             parameter="max_per_group",
         )
     return groups.limits(wanted)

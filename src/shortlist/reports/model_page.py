@@ -334,7 +334,7 @@ def _user(report: ModelReport, cut_list: RankedList, name: Callable[[Any], str])
             {
                 "name": name(item),
                 "hit": item in basket,
-                "probability": f"{probabilities[item]:.1%}" if item in probabilities else "",
+                "probability": "" if np.isnan(p := probabilities.get(item, np.nan)) else f"{p:.1%}",
             }
             for item in items
         ]

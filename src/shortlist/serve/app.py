@@ -5,7 +5,9 @@ A route declares its body, its answer and the scope that it needs; everything el
 
 import asyncio
 import hashlib
+import logging
 import signal
+import sys
 import warnings
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -33,6 +35,7 @@ from shortlist.serve.schemas import RequestError, check_id, invalid_body
 from shortlist.serve.service import LARGE_BODY, Service
 from shortlist.serve.store import StoreError
 from shortlist.serve.telemetry import describe_request, start_tracing, trace_requests
+from shortlist.text import printable
 from shortlist.types import Longs
 
 HISTORY_ROWS = 200  # latest events of a user that are shown
@@ -345,7 +348,12 @@ def create_app(service: Service) -> ASGIApp:
                 loop.call_later(service.drain(), end, signal.SIGTERM, None)
 
         _on_signal("SIGTERM", drain)
-        await asyncio.to_thread(service.open)
+        try:
+            await asyncio.to_thread(service.open)
+        except ShortlistError as error:
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # one sentence, no traceback
+            sys.stderr.write(f"shortlist: {printable(str(error))}\n")
+            raise
         _on_signal("SIGHUP", service.reload)
         yield
         await asyncio.to_thread(service.close)
