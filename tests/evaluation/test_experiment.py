@@ -166,6 +166,8 @@ def test_guardrails_look_at_the_worse_side(users):
     broken = sl.evaluate_experiment(table, metric="hits", control="ten", guardrails={"empty": 0.1})
     assert broken.broken_guardrails == ["empty"]
     assert broken.winner is None
+    row = broken.differences.filter(metric="empty").row(0, named=True)
+    assert 0 < row["exact_low"] < row["difference"] < row["exact_high"]  # the exact one has the same sign
 
 
 def test_a_guardrail_on_something_that_never_happens_in_one_arm(users):

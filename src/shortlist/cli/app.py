@@ -65,7 +65,7 @@ COMMANDS = {
     "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
     "token": "Create an access token for the service.",
     "forget": "Delete the events and logged lists of a user from the service's store.",
-    "datasets": "List, fetch and show published datasets.",
+    "datasets": "List, fetch and show published datasets.\n\nFor example:\n  shortlist datasets show sample",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
 MODULES = {
@@ -99,8 +99,7 @@ def build(command: str | None = None) -> App:
     for name, text in COMMANDS.items():
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
-        is_whole = name in (command, "datasets")  # an App, whose own help a summary would replace for good
-        app.command(target, name=name, help=None if is_whole else text)
+        app.command(target, name=name, help=None if name == command else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )
