@@ -30,6 +30,8 @@ def models(data):
     yield "EASE", sl.EASE(decay=0.9)
     yield "UPCF", sl.UPCF(n_neighbors=50)
     yield "TIFUKNN", sl.TIFUKNN(n_neighbors=100)
+    for name in ("ALS", "GFCF", "MatrixBlend"):
+        yield name, getattr(sl, name)(n_factors=32)
     for name in ("BPRMF", "LogMF", "CRRMF", "DKBPRMF", "HRM", "DKHRM"):
         yield name, getattr(sl, name)(n_epochs=4, seed=3)
     yield "HRM+terms", sl.HRM(n_epochs=4, seed=3, **TERMS)

@@ -54,7 +54,7 @@ BATCHES = (  # the quick ones first, so that an interrupted run has them on all 
 EPOCHS = (1, 2, 3, 4, 6, 8, 12)
 EQUAL = 0.995  # share of the lower of two best NDCG that counts as equal quality
 SHARED: dict[str, Any] = {"n_threads": 1}
-SGD = {"n_factors": FACTORS, "patience": 5}
+SGD = {"n_factors": FACTORS}
 
 Fit = Callable[[Interactions, Interactions | None], Recommender]
 

@@ -89,14 +89,18 @@ def test_patience_keeps_the_best_parameters(bias, monkeypatch):
     assert bits(one) == bits(model("BPRMF", n_epochs=3, bias=bias, init=1.0).fit(train))
 
 
-def test_patience_is_not_counted_while_vectors_are_short(monkeypatch):
+@pytest.mark.parametrize("name", ["LogMF", "DKBPRMF"])
+def test_patience_is_not_counted_while_vectors_are_short(monkeypatch, name):
     """From small vectors on, biases learn first; factors follow epochs later."""
     monkeypatch.setattr(training, "SHORT", 1e9)
     train, valid = split()
-    one = model("LogMF", patience=1, n_epochs=12).fit(train, valid=valid)
-    assert (one.stopped_, len(one.losses_)) == ("n_epochs", 12)
+    fitted = model(name, patience=1, n_epochs=12).fit(train, valid=valid)
+    assert (fitted.stopped_, len(fitted.losses_)) == ("n_epochs", 12)
     monkeypatch.setattr(training, "SHORT", 0.0)
-    assert model("LogMF", patience=1, n_epochs=12).fit(train, valid=valid).stopped_ == "patience"
+    assert model(name, patience=1, n_epochs=12).fit(train, valid=valid).stopped_ == "patience"
+
+
+def test_short_vectors_worked_by_hand(monkeypatch):
     norms, shapes = {"user": 6.0, "item": 4.0}, {"user": (9, 2), "item": (16, 2)}
     monkeypatch.setattr(training, "SHORT", 2.01)
     assert training.has_short_vectors(norms, shapes)

@@ -571,7 +571,7 @@ class FactorModel(WeightParams, ContentRecommender):
             checkpoint=checkpoint,
             progress=progress,
             evaluator=evaluator,
-            waits=self.objective().alpha == 1 and not any(self.terms_on),
+            waits=self.objective().alpha > 0 and not any(self.terms_on),
         )
 
     def evaluator(
