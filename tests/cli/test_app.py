@@ -125,7 +125,8 @@ def test_no_error_shows_the_password_of_an_argument(failing, capsys, monkeypatch
         (["datasets", "lst"], 'Did you mean "list"?'),
         (["datasets", "list", "--jsn"], "Did you mean --json?"),
         (["recommend", "m", "--n", "10"], "Unknown option: --n. Did you mean --N?"),
-        (["demo", "surplus"], "surplus"),
+        (["recommend", "m", "u1"], "unexpected argument 'u1'; for the lists of a user, write --user u1."),
+        (["demo", "surplus"], "unexpected argument 'surplus'; see --help."),
     ],
 )
 def test_typos_get_a_suggestion(capsys, tokens, words):

@@ -128,6 +128,13 @@ def test_the_same_request_gives_the_same_lists_everywhere(name, world, tmp_path,
         assert (answer["probabilities"] or [None] * len(p)) == p
 
 
+def test_a_wrong_keyword_names_the_right_one(world):
+    model, *_ = world
+    for call in (model.recommend_to_file, model.explain):
+        with pytest.raises(TypeError, match=r"keyword argument 'max_itms'. Did you mean 'max_items'"):
+            call("u1", max_itms=3)
+
+
 def test_an_item_has_one_probability_wherever_it_is_shown(world):
     model, _, client = world
     single = dict(zip(*rows_of(model.recommend(USERS, N=60, filter_seen=False))["u1"], strict=True))

@@ -758,7 +758,10 @@ class TestSecrets:
         (folder / "shop.shortlist").write_bytes(content)
         command = [sys.executable, "-m", "shortlist", "serve", str(folder / "shop.shortlist")]
         command += ["--port", str(free_port()), "--workers", "2"]
-        assert subprocess.run(command, stderr=subprocess.DEVNULL, timeout=120, check=False).returncode == 3
+        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        assert ended.returncode == 3
+        assert "shortlist: model 'shop' could not be activated" in ended.stderr
+        assert "Traceback" not in ended.stderr
 
     @pytest.mark.parametrize("problem", [OSError(28, "full"), ValueError("closed"), None])
     def test_a_log_that_cannot_be_written_stops_nothing(self, folder, monkeypatch, problem):

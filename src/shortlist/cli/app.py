@@ -275,7 +275,9 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
         return f"Unknown option: {error.token.keyword}. Did you mean {option}?", INVALID_INPUT
     if isinstance(error, UnusedCliTokensError):
         first = printable((error.unused_tokens or [""])[0])
-        return f"unexpected argument {first!r}; name it by a flag, such as --user {first}.", INVALID_INPUT
+        is_list = "recommend" in (error.command_chain or ())
+        advice = f"for the lists of a user, write --user {first}" if is_list else "see --help"
+        return f"unexpected argument {first!r}; {advice}.", INVALID_INPUT
     if isinstance(error, CycloptsError):
         return str(error), INVALID_INPUT
     if isinstance(error, OSError):
