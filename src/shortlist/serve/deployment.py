@@ -225,9 +225,10 @@ class Deployment:
             is_due = bool(latest) and (latest[0].number != failed or time.monotonic() >= retry)
             if latest and latest[0].number != current and is_due:
                 try:
-                    self._served = self._prepare_next(latest[0])
+                    activated = self._prepare_next(latest[0])
+                    self.activation_error = None  # first: who sees the new model sees no old error
+                    self._served = activated
                     release_memory()
-                    self.activation_error = None
                 except StoreError:
                     raise
                 except (ShortlistError, OSError) as error:  # the model in service stays
