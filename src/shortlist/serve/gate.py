@@ -29,7 +29,7 @@ from shortlist.serve.clock import random_id, write_log
 from shortlist.serve.config import ServeConfig, is_loopback
 from shortlist.serve.schemas import RequestError
 from shortlist.serve.store import RowError, StoreError, StoreFullError
-from shortlist.serve.tokens import TokenFile, find_token
+from shortlist.serve.tokens import Token, TokenFile, find_token
 
 OPEN = "open"  # the scope of routes that need no token
 BEARER = HTTPBearer(auto_error=False, description="A token of `shortlist token`.")
@@ -231,6 +231,16 @@ class Connection(Protocol):
         """Send an answer; `head` lacks the empty line at its end."""
 
 
+class CheckedRequest(NamedTuple):
+    """What the headers of a request say that is answered without ASGI."""
+
+    begin: Beginner
+    route: str
+    client: Any
+    length: int  # of the body
+    tokens: list[Token] | None  # that were valid when it was checked
+
+
 class DirectAnswer:
     """Takes the result of one request and sends it at once; it is its own deadline."""
 
@@ -360,19 +370,29 @@ class Gate:
         """Whether `begin` may take a request."""
         return (scope["method"], scope["path"]) in self._direct
 
-    def begin(self, scope: Scope, body: bytes, connection: Connection) -> bool:
-        """Begin to answer a complete request without ASGI; False if the application must be called.
+    def check(self, scope: Scope) -> "CheckedRequest | None":
+        """Check the headers of a request for `begin`; None if the application must be called.
 
         So it is if anything is unusual: the application finds it again and answers.
         """
         key, headers = (scope["method"], scope["path"]), dict(scope["headers"])
-        if self._closing or b"origin" in headers:
-            return False
+        if b"origin" in headers:
+            return None
         rule, (_, begin) = self._plain[key], self._direct[key]
-        answer = DirectAnswer(self, connection, rule.path)
         try:
             self._check(scope, rule, headers)
-            if not begin(body, _client(scope, headers), answer):
+        except RequestError:
+            return None
+        length, tokens = headers.get(b"content-length", b""), self._tokens and self._tokens.read()
+        return CheckedRequest(begin, rule.path, _client(scope, headers), int(length or -1), tokens)
+
+    def begin(self, request: "CheckedRequest", body: bytes, connection: Connection) -> bool:
+        """Begin to answer a complete request without ASGI; False if the application must be called."""
+        if self._closing or (self._tokens is not None and self._tokens.read() is not request.tokens):
+            return False
+        answer = DirectAnswer(self, connection, request.route)
+        try:
+            if not request.begin(body, request.client, answer):
                 return False
         except Exception:
             return False

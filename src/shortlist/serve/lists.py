@@ -33,57 +33,80 @@ if TYPE_CHECKING:
 OPTIONS = tuple(option.name for option in fields(RequestOptions) if option.name != "n_threads")
 SMALL_USERS = 4
 MAX_TEXTS = 100_000  # items whose JSON is kept
+MAX_SETTINGS = 1_000  # of requests that are kept
 USUAL_ITEMS = 100  # of a list whose length nothing limits, to estimate its work
 NO_KNOWN_ITEM = "the session has no item that the model knows"
 
 Explained = dict[Any, list[Any]]  # contributions by item id
 
 
-@dataclass(slots=True)
-class ListJob:
-    """One request for lists, with ids in the type of the model."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class ListSettings:
+    """What a request asks for, apart from the users."""
 
     served: ServedModel
-    users: tuple[Any, ...] | None
-    options: dict[str, Any]  # of `recommend`
+    options: RequestOptions
     withheld: int
     explain: bool
     notes: tuple[str, ...]
     log_share: float  # of the lists that are logged
-    max_length: int | None = None  # where the limit of the service ends a list that nothing else limits
+    max_length: int | None  # where the limit of the service ends a list that nothing else limits
     arm: str | None = None  # "experiment/arm"
     budget: "BudgetKeeper | None" = None  # what all lists may show together
 
-    n_lists: int = field(init=False)
-    is_mergeable: bool = field(init=False)  # whether it can be computed together with other requests
-    is_small: bool = field(init=False)  # whether it asks for little, as most requests do
+    is_mergeable: bool = field(init=False)  # whether requests can be computed together
+    group: tuple[Any, ...] = field(init=False)  # equal for those that are
+    cutoff_name: str = field(init=False)
+    answer_end: bytes = field(init=False)  # what is the same in every answer
 
     def __post_init__(self) -> None:
-        options = self.options
-        self.n_lists = len(options["history"] if self.users is None else self.users)
-        is_plain = options["history"] is None and options["candidates"] is None and options["exclude"] is None
+        options, served = self.options, self.served
+        is_plain = options.history is None and options.candidates is None and options.exclude is None
         self.is_mergeable = is_plain and not self.explain
-        self.is_small = self.is_mergeable and self.n_lists <= SMALL_USERS and not self.withheld
+        rest = (getattr(options, name) for name in OPTIONS if name not in ("cutoff", "max_per_group"))
+        by_id = id(served), id(options.cutoff), str(options.max_per_group)
+        self.group = (*by_id, self.withheld, self.max_length, *rest)
+        self.cutoff_name = _cutoff_name(served, options)
+        notes = {"model": served.name, "cutoff": self.cutoff_name, "notes": self.notes}
+        self.answer_end = orjson.dumps(notes)[1:]
+
+
+class ListJob(NamedTuple):
+    """One request for lists, with ids in the type of the model."""
+
+    users: tuple[Any, ...] | None  # None: those of the history in the settings
+    settings: ListSettings
+
+    @property
+    def n_lists(self) -> int:
+        """How many lists it asks for."""
+        return len(self.settings.options.history if self.users is None else self.users)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it asks for little, as most requests do."""
+        return self.settings.is_mergeable and self.n_lists <= SMALL_USERS and not self.settings.withheld
 
     @property
     def work(self) -> int:
         """About how many items it asks for."""
-        limit = _shortest(self.options["N"], self.options["max_items"], self.max_length)
-        return self.n_lists * ((USUAL_ITEMS if limit is None else limit) + self.withheld)
-
-    @property
-    def group(self) -> tuple[Any, ...]:
-        """Requests with equal options can be computed together."""
-        options, groups = self.options, self.options["max_per_group"]
-        options = options | {"cutoff": id(options["cutoff"]), "max_per_group": str(groups)}
-        return (id(self.served), self.withheld, self.max_length, *options.values())
+        limit = _shortest(self.settings.options.limit, self.settings.max_length)
+        return self.n_lists * ((USUAL_ITEMS if limit is None else limit) + self.settings.withheld)
 
 
 def _shortest(*limits: int | None) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def build_job(body: RecommendBody, served: ServedModel, cutoff: CutoffChoice, config: ServeConfig) -> ListJob:
+def build_job(
+    body: RecommendBody,
+    served: ServedModel,
+    cutoff: CutoffChoice,
+    config: ServeConfig,
+    *,
+    arm: str | None = None,
+    budget: "BudgetKeeper | None" = None,
+) -> ListJob:
     """Check a request against the model in service."""
     if (body.users is None) == (body.history is None):
         raise RequestError(
@@ -106,35 +129,71 @@ def build_job(body: RecommendBody, served: ServedModel, cutoff: CutoffChoice, co
 
     default = 0.0 if body.explain or body.N is not None else config.explore
     explore = default if body.explore is None else body.explore
-    job = ListJob(
+    options = {
+        **{name: getattr(body, name) for name in OPTIONS},
+        "cutoff": "auto" if body.N is not None else cutoff,
+        "explore": Exploration(**dict(explore)) if isinstance(explore, ExplorationBody) else explore,
+        "history": body.history
+        and {key: parse_items(items, "history") for key, items in body.history.items()},
+        "candidates": parse_items(body.candidates, "candidates"),
+        "exclude": parse_items(body.exclude, "exclude"),
+    }
+    max_length = _bound_length(body, n_lists, config.max_items, len(model.items_))
+    if max_length is not None:
+        options["max_items"] = max_length + 1  # so that it shows if there are more
+    settings = ListSettings(
         served=served,
-        users=None if body.users is None else tuple(parse_ids(body.users, model.users_, "users")),
-        options={
-            **{name: getattr(body, name) for name in OPTIONS},
-            "cutoff": "auto" if body.N is not None else cutoff,
-            "explore": Exploration(**dict(explore)) if isinstance(explore, ExplorationBody) else explore,
-            "history": body.history
-            and {key: parse_items(items, "history") for key, items in body.history.items()},
-            "candidates": parse_items(body.candidates, "candidates"),
-            "exclude": parse_items(body.exclude, "exclude"),
-        },
+        options=RequestOptions(**options, n_threads=1),
         withheld=body.withheld,
         explain=body.explain,
         notes=tuple(notes),
         log_share=config.log_share,
+        max_length=max_length,
+        arm=arm,
+        budget=None if body.explain else budget,
     )
-    _bound_work(job, config.max_items)
-    return job
+    users = None if body.users is None else tuple(parse_ids(body.users, model.users_, "users"))
+    return ListJob(users, settings)
 
 
-def _bound_work(job: ListJob, max_items: int) -> None:
-    """Refuse a request for more items than one answer may have; without a limit, set one that shows."""
-    limit = _shortest(job.options["N"], job.options["max_items"])
-    most = max_items // max(job.n_lists, 1) - job.withheld
-    if max(limit or 0, job.options["min_items"]) > most or most < 1:
+def _bound_length(body: RecommendBody, n_lists: int, max_items: int, n_items: int) -> int | None:
+    """Refuse a request for more items than one answer may have; the limit of one that has none itself."""
+    limit = _shortest(body.N, body.max_items)
+    most = max_items // max(n_lists, 1) - body.withheld
+    if max(limit or 0, body.min_items) > most or most < 1:
         raise _too_many_items(max_items)
-    if limit is None and most < len(job.served.model.items_):
-        job.max_length = most
+    return most if limit is None and most < n_items else None
+
+
+class CheckedSettings:
+    """The settings of requests for one known user, by what they ask for: most requests ask for the same."""
+
+    def __init__(self) -> None:
+        self._served: ServedModel | None = None
+        self._settings: dict[bytes, ListSettings] = {}
+
+    def find(self, text: bytes, user: Any, served: ServedModel) -> ListJob | None:
+        """The job of a request like one that was checked before; None if there was none."""
+        if served is not self._served:
+            self._served, self._settings = served, {}
+        settings, users = self._settings.get(text), served.model.users_
+        is_known = type(user) is (str if users.kind == "string" else int) and user in users
+        return ListJob((user,), settings) if settings is not None and is_known else None
+
+    def keep(self, text: bytes, job: ListJob) -> None:
+        """Remember the settings of a request for one user that was checked."""
+        is_named = job.settings.options.cutoff not in ("auto", "boundary")  # a named cutoff may be replaced
+        if job.is_small and job.settings.served is self._served and not is_named:
+            if len(self._settings) >= MAX_SETTINGS:
+                self._settings.clear()
+            self._settings[text] = job.settings
+
+
+def split_user(content: bytes) -> tuple[bytes, Any] | None:
+    """What a request for lists asks for, as a text, and its only user; None if it has more than one."""
+    body = orjson.loads(content)
+    users = body.pop("users", None) if type(body) is dict else None
+    return (orjson.dumps(body), users[0]) if type(users) is list and len(users) == 1 else None
 
 
 def _too_many_items(max_items: int) -> RequestError:
@@ -177,7 +236,8 @@ def answer_jobs(jobs: Sequence[ListJob]) -> "list[ListResult | Exception]":
     """Answer many requests; those with equal options share one call of the model."""
     groups: dict[Any, list[int]] = {}
     for number, job in enumerate(jobs):
-        groups.setdefault(job.group if job.is_mergeable else number, []).append(number)
+        settings = job.settings
+        groups.setdefault(settings.group if settings.is_mergeable else number, []).append(number)
     answers: dict[int, ListResult | Exception] = {}
     for numbers in groups.values():
         group = [jobs[number] for number in numbers]
@@ -190,22 +250,20 @@ def answer_jobs(jobs: Sequence[ListJob]) -> "list[ListResult | Exception]":
 
 
 def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
-    first = jobs[0]
-    model, options = first.served.model, first.options
-    users = None if first.users is None else list(dict.fromkeys(u for job in jobs for u in job.users or ()))
-    if first.max_length is not None:
-        options = options | {"max_items": first.max_length + 1}
-    plan = model.plan(users, RequestOptions(**options, n_threads=1))
+    users, first = jobs[0].users, jobs[0].settings
+    every = None if users is None else list(dict.fromkeys(user for job in jobs for user in job.users or ()))
+    plan = first.served.model.plan(every, first.options)
     lists = plan.lists()
     if first.max_length is not None and lists.lengths.max(initial=0) > first.max_length:
-        raise _too_many_items(first.max_length * first.n_lists)
+        raise _too_many_items(first.max_length * jobs[0].n_lists)
     if first.budget is not None:
         lists = first.budget.cover(lists, Counter(user for job in jobs for user in job.users or ()))
     explained = _explain(first, lists) if first.explain else None
     rows = _Rows(lists, explained)
     more = _Rows(plan.next_candidates(lists, first.withheld), explained) if first.withheld else None
     number_of = {user: number for number, user in enumerate(lists.users.values.to_list())}
-    return [_answer(job, rows, more, number_of) for job in jobs]
+    made = now()
+    return [_answer(job, rows, more, number_of, made) for job in jobs]
 
 
 class ItemTexts(dict[int, tuple[bytes, bytes]]):
@@ -290,18 +348,19 @@ class _Rows:
         return (b"[%b]" % b",".join(self.ids[start:end])).decode(), probabilities, propensities
 
 
-def _answer(job: ListJob, lists: _Rows, withheld: _Rows | None, number_of: dict[Any, int]) -> ListResult:
+def _answer(
+    job: ListJob, lists: _Rows, withheld: _Rows | None, number_of: dict[Any, int], made: float
+) -> ListResult:
     """The lists that one request needs; those that are only explained are neither logged nor counted."""
-    users = list(number_of) if job.users is None else job.users
-    is_session = job.options["history"] is not None
-    made, cutoff_name = now(), _cutoff_name(job)
-    share = 1.0 if job.arm else job.log_share
+    settings = job.settings
+    arm, is_session = settings.arm, job.users is None
+    share = 1.0 if arm else settings.log_share
+    end = b"" if arm is None else b',"arm":%b' % orjson.dumps(arm)
     answers, result = [], ListResult(b"", [], [], 0)
-    for user in users:
+    for user in number_of if job.users is None else job.users:
         number, list_id = number_of[user], timed_id(made)
-        start, end = lists.starts[number], lists.starts[number + 1]
-        reason = None if lists.reasons is None else lists.reasons[number]
-        more = b"" if job.arm is None else b',"arm":%b' % orjson.dumps(job.arm)
+        first, last = lists.starts[number], lists.starts[number + 1]
+        reason, more = None if lists.reasons is None else lists.reasons[number], end
         if withheld is not None:
             items = withheld.between(withheld.starts[number], withheld.starts[number + 1])
             more += b',"withheld":[%b]' % items
@@ -309,34 +368,34 @@ def _answer(job: ListJob, lists: _Rows, withheld: _Rows | None, number_of: dict[
             b'{"user_id":%b,"items":[%b],%b,"boundary":%b,"list_id":"%b"%b}'
             % (
                 orjson.dumps(user),
-                lists.between(start, end),
+                lists.between(first, last),
                 _reason_text(reason, is_session=is_session),
                 lists.boundaries[number],
                 list_id.encode(),
                 more,
             )
         )
-        if job.explain:
+        if settings.explain:
             continue
         result.unknown += reason == "unknown_user"
-        result.lengths.append(end - start)
+        result.lengths.append(last - first)
         if share == 1 or random.random() < share:
             result.log.append(
                 ListRow(
                     list_id,
                     None if is_session else str(user),
-                    job.served.name,
-                    cutoff_name,
+                    settings.served.name,
+                    settings.cutoff_name,
                     made,
-                    *lists.log_items(start, end),
+                    *lists.log_items(first, last),
                     reason,
                     share,
-                    arm=job.arm,
-                    n_before=_count_events(job, user) if job.arm and not is_session else None,
+                    False,
+                    arm,
+                    _count_events(settings.served, user) if arm and not is_session else None,
                 )
             )
-    rest = orjson.dumps({"model": job.served.name, "cutoff": cutoff_name, "notes": job.notes})
-    result.body = b'{"lists":[%b],%b' % (b",".join(answers), rest[1:])
+    result.body = b'{"lists":[%b],%b' % (b",".join(answers), settings.answer_end)
     return result
 
 
@@ -347,9 +406,9 @@ def _reason_text(reason: str | None, *, is_session: bool) -> bytes:
     return orjson.dumps({"reason": reason, "explanation": words})[1:-1]
 
 
-def _count_events(job: ListJob, user: Any) -> int:
+def _count_events(served: ServedModel, user: Any) -> int:
     """How many events of a user the model knows."""
-    history = job.served.model._fitted_state().history
+    history = served.model._fitted_state().history
     place = history.users.positions.get(user, len(history.users))
     if place >= len(history.users):
         return 0
@@ -374,23 +433,21 @@ def join_answers(results: "Sequence[ListResult]", users: Sequence[Any]) -> bytes
     )
 
 
-def _cutoff_name(job: ListJob) -> str:
-    cutoff = job.options["cutoff"]
-    if job.options["N"] is not None:
+def _cutoff_name(served: ServedModel, options: RequestOptions) -> str:
+    if options.N is not None:
         return "N"
-    if isinstance(cutoff, Cutoff):
-        return type(cutoff).__name__
-    return job.served.cutoff_name if cutoff == "auto" else str(cutoff)
+    if isinstance(options.cutoff, Cutoff):
+        return type(options.cutoff).__name__
+    return served.cutoff_name if options.cutoff == "auto" else str(options.cutoff)
 
 
-def _explain(job: ListJob, lists: RankedLists) -> Explained:
+def _explain(settings: ListSettings, lists: RankedLists) -> Explained:
     """The sources of the score of each candidate, for a request with one user."""
-    user = lists.users.values[0]
-    if lists.reason_of(0) == "unknown_user" or (
-        job.options["history"] is None and user not in job.served.model.users_
-    ):
+    user, model, options = lists.users.values[0], settings.served.model, settings.options
+    if lists.reason_of(0) == "unknown_user" or (options.history is None and user not in model.users_):
         return {}
-    table = job.served.model.explain(user, **job.options, n_withheld=job.withheld)
+    wanted: Any = {name: getattr(options, name) for name in OPTIONS}
+    table = model.explain(user, **wanted, n_withheld=settings.withheld)
     return {
         item: [] if sources is None else [tuple(source.values()) for source in sources]
         for item, sources in table.select("item_id", "contributions").iter_rows()

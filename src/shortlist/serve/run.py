@@ -23,6 +23,7 @@ from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import limit_arenas
+from shortlist.serve.gate import CheckedRequest
 from shortlist.serve.store import EventStore, wait_for_store
 from shortlist.serve.tokens import read_tokens
 
@@ -72,6 +73,8 @@ UNREAD_BYTES = 256 << 20  # of answers that clients have not taken yet
 LARGE_ANSWER = 1 << 20
 SMALL_BODY = 8 << 10  # bytes
 COMPLETE_SECONDS = 0.05  # until the rest of a small request should have arrived
+HEADERS_END = b"\r\n\r\n"
+MAX_REPEATED = 16  # headers that a connection keeps; those of one client differ in the length of the body
 READ_SECONDS = 0.01  # until what a new connection has sent is read, before it may have to make room
 
 
@@ -115,22 +118,23 @@ class JoinedWrites:
         self._transport.close()
 
 
-class OpenRequest:
-    """A complete request that is answered without ASGI."""
+class DirectRequest:
+    """A complete request that is answered without ASGI, and the next ones with the same headers."""
 
-    __slots__ = ("_cycle", "_writes")
+    __slots__ = ("_writes", "checked", "cycle", "length")
 
-    def __init__(self, cycle: RequestResponseCycle, writes: JoinedWrites) -> None:
-        self._cycle, self._writes = cycle, writes
+    def __init__(self, cycle: RequestResponseCycle, writes: JoinedWrites, checked: CheckedRequest) -> None:
+        self.cycle, self._writes, self.checked = cycle, writes, checked
+        self.length = len(cycle.body)
 
     @property
     def is_gone(self) -> bool:
         """Whether the client has closed the connection."""
-        return self._cycle.disconnected
+        return self.cycle.disconnected
 
     def send(self, head: bytes, body: bytes) -> None:
         """Send the answer; the connection stays open for the next request if the client wants it."""
-        cycle = self._cycle
+        cycle = self.cycle
         cycle.response_started = cycle.response_complete = True
         if cycle.keep_alive:
             self._writes.send(b"%b\r\n%b" % (head, body))
@@ -144,6 +148,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """HTTP with limits that hold before any token is checked: connections, and time and size of requests.
 
     Small requests that the gate answers directly begin when they are complete, all others with their headers.
+    The next requests of a connection usually have the same headers as the one before: these are neither
+    parsed nor checked again.
     """
 
     max_connections = 800
@@ -158,10 +164,12 @@ class LimitedProtocol(HttpToolsProtocol):
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
         self._header_bytes = self._n_requests = 0
         self._awaited: str | None = "headers"  # what is to arrive next
-        self._timer: asyncio.TimerHandle | None = None
-        self._timed: str | None = None  # what the timer waits for
+        self._timed: str | None = None  # what `_until` is about
+        self._whole = b""  # what arrived last, if it may be a whole request
+        self._repeated: dict[bytes, DirectRequest] = {}  # earlier requests, by their headers
         self._incomplete: RequestResponseCycle | None = None  # a request that the gate may answer directly
         self._watch()
+        self._look()
         if len(self.connections) > self.max_connections:
             self.loop.call_later(READ_SECONDS, self._make_room)
 
@@ -180,8 +188,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         super().connection_lost(exc)
 
     @property
@@ -192,6 +199,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass data on, unless the headers are too long."""
+        is_between = self._awaited is None and self.cycle.response_complete
+        if is_between and self._repeat(data):
+            return
+        self._whole = data if is_between else b""
         self._header_bytes += len(data)
         super().data_received(data)
         if self._header_bytes > HEADER_BYTES:
@@ -201,6 +212,22 @@ class LimitedProtocol(HttpToolsProtocol):
             self.loop.call_later(COMPLETE_SECONDS if is_small else 0, self._begin, self._incomplete)
         self._watch()
 
+    def _repeat(self, data: bytes) -> bool:
+        """Begin to answer a whole request with the same headers as an earlier one; False for all others."""
+        headers, _, body = data.partition(HEADERS_END)
+        request = self._repeated.get(headers)
+        if request is None or request.length != len(body) or self.flow.write_paused:
+            return False
+        self.cycle = cycle = request.cycle
+        cycle.response_started = cycle.response_complete = False
+        if not self.app.begin(request.checked, body, request):  # type: ignore[attr-defined]
+            cycle.response_started = cycle.response_complete = True
+            del self._repeated[headers]
+            return False
+        self._n_requests += 1
+        self._watch()
+        return True
+
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start to answer a request, unless it is better to wait for the rest of it."""
         is_direct = hasattr(app, "begin") and app.is_direct(cycle.scope)
@@ -208,10 +235,23 @@ class LimitedProtocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
         elif cycle.more_body:
             self._incomplete = cycle
-        elif self.flow.write_paused or not app.begin(
-            cycle.scope, bytes(cycle.body), OpenRequest(cycle, self._writes)
-        ):
+        elif self.flow.write_paused or not self._begin_directly(cycle, app):
             super()._start_asgi_task(cycle, app)
+
+    def _begin_directly(self, cycle: RequestResponseCycle, app: Any) -> bool:
+        """Let the gate answer a complete request; False if it does not."""
+        checked = app.check(cycle.scope)
+        if checked is None:
+            return False
+        request = DirectRequest(cycle, self._writes, checked)
+        if not app.begin(checked, bytes(cycle.body), request):
+            return False
+        headers, _, body = self._whole.partition(HEADERS_END)
+        if body == cycle.body and checked.length == len(body):
+            if len(self._repeated) >= MAX_REPEATED:
+                self._repeated.clear()
+            self._repeated[headers] = request
+        return True
 
     def _begin(self, cycle: RequestResponseCycle) -> None:
         """Start to answer a request whose rest does not arrive soon."""
@@ -243,29 +283,47 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start_asgi_task(cycle, self.app)
 
     def on_response_complete(self) -> None:
-        """Keep a bounded amount of answers that no client takes; the oldest goes first."""
+        """Wait for the next request, or begin with one that has arrived already."""
         self._writes.flush()
-        super().on_response_complete()
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        self._watch()
         if self.transport.get_write_buffer_size() > LARGE_ANSWER:
-            sizes = {each: each.transport.get_write_buffer_size() for each in self._all()}
-            unread = sum(sizes.values())
-            for oldest in sorted((each for each in sizes if sizes[each]), key=lambda each: each._since):
-                if unread <= UNREAD_BYTES:
-                    break
-                unread -= sizes[oldest]
-                oldest.transport.abort()
+            self._drop_unread()
+
+    def _drop_unread(self) -> None:
+        """Keep a bounded amount of answers that no client takes; the oldest goes first."""
+        sizes = {each: each.transport.get_write_buffer_size() for each in self._all()}
+        unread = sum(sizes.values())
+        for oldest in sorted((each for each in sizes if sizes[each]), key=lambda each: each._since):
+            if unread <= UNREAD_BYTES:
+                break
+            unread -= sizes[oldest]
+            oldest.transport.abort()
 
     def _watch(self) -> None:
-        """Set the timer for what is awaited; a request that arrives at once needs none."""
+        """Note until when what is awaited must have arrived."""
         self._since = self.loop.time()
-        if self._awaited == self._timed:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timed = None, self._awaited
-        if self._awaited is not None:
+        if self._awaited is None:
+            self._until = self._since + self.timeout_keep_alive if self.waits_for_client else float("inf")
+        elif self._awaited != self._timed:
             seconds = HEADER_SECONDS if self._awaited == "headers" else self.body_seconds
-            self._timer = self.loop.call_later(seconds, self.transport.abort)
+            self._until = self._since + seconds
+        self._timed = self._awaited
+
+    def _look(self) -> None:
+        """End the connection if what is awaited has not arrived in time; look again later."""
+        left = self._until - self.loop.time()
+        if left > 0:
+            self._timer = self.loop.call_later(min(left, HEADER_SECONDS / 4), self._look)
+        elif self._awaited is None:
+            self.transport.close()
+        else:
+            self.transport.abort()
 
 
 class Workers(Multiprocess):

@@ -33,12 +33,14 @@ from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
     BatchRunner,
+    CheckedSettings,
     ListJob,
     ListResult,
     Receiver,
     answer_jobs,
     build_job,
     join_answers,
+    split_user,
 )
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
@@ -173,6 +175,7 @@ class Service:
             self.budget = BudgetKeeper(self.store, pace, config.lists_per_week)
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
+        self._settings = CheckedSettings()
         self._stop = threading.Event()
         self._trimmed = time.monotonic()  # when free memory was given back
         self.is_open = self.is_draining = False
@@ -323,24 +326,26 @@ class Service:
         """Call a function in the thread of large bodies."""
         return await asyncio.get_running_loop().run_in_executor(self.large_bodies, function, *arguments)
 
-    async def _build_job(self, body: RecommendBody, served: ServedModel, *, is_large: bool) -> ListJob:
+    async def _build_job(
+        self, body: RecommendBody, served: ServedModel, arm: str | None = None, *, is_large: bool
+    ) -> ListJob:
         """Check a request; lists that are shown have the price of the budget and count for it."""
         if not self._has_cutoff(body):
             await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
-        return await self._run_beside(self._check, body, served) if is_large else self._check(body, served)
+        if is_large:
+            return await self._run_beside(self._check, body, served, arm)
+        return self._check(body, served, arm)
 
     def _has_cutoff(self, body: RecommendBody) -> bool:
         """Whether the cutoff that a request names is at hand."""
         return body.cutoff in ("auto", "boundary") or body.cutoff in self._cutoffs
 
-    def _check(self, body: RecommendBody, served: ServedModel) -> ListJob:
+    def _check(self, body: RecommendBody, served: ServedModel, arm: str | None = None) -> ListJob:
         """The job of a request."""
         cutoff = self.cutoff(body.cutoff)
         if self.budget is not None and cutoff == "auto":
             cutoff = self.budget.cutoff(served.model.cutoff_) or cutoff
-        job = build_job(body, served, cutoff, self.config)
-        job.budget = None if body.explain else self.budget
-        return job
+        return build_job(body, served, cutoff, self.config, arm=arm, budget=self.budget)
 
     def begin_lists(self, content: bytes, client: Any, receiver: Receiver) -> bool:
         """Begin to answer a small request for lists; `receiver` gets the result.
@@ -350,13 +355,19 @@ class Service:
         """
         if self.experiments.running is not None or self.lists.has_long_queue or len(content) > LARGE_BODY:
             return False
-        body = parse_body(content, RecommendBody)
-        if not self._has_cutoff(body):
-            return False
-        job = self._check(body, self.deployment.served)
-        if job.is_small:
+        served, for_one = self.deployment.served, split_user(content)
+        job = None if for_one is None else self._settings.find(*for_one, served)
+        if job is None:
+            body = parse_body(content, RecommendBody)
+            if not self._has_cutoff(body):
+                return False
+            job = self._check(body, served)
+            if for_one is not None and self.budget is None:  # its price changes
+                self._settings.keep(for_one[0], job)
+        is_small = job.is_small
+        if is_small:
             self.lists.queue(job, client, receiver)
-        return job.is_small
+        return is_small
 
     async def _run_job(self, job: ListJob, receive: Receive, client: Any) -> ListResult:
         """Compute the lists of one job."""
@@ -399,9 +410,8 @@ class Service:
             )
             changed = body.model_copy(update=chosen | dict(arm.options if arm else {}))
             served = self.deployment.model_of(arm.model if arm else None) or self.deployment.served
-            job = await self._build_job(changed, served, is_large=is_large)
-            job.arm = f"{experiment.name}/{arm.name}" if arm else None
-            jobs.append(job)
+            name = f"{experiment.name}/{arm.name}" if arm else None
+            jobs.append(await self._build_job(changed, served, name, is_large=is_large))
         results = [await self._run_job(job, receive, client) for job in jobs]
         return results[0].body if len(results) == 1 else join_answers(results, keys)
 
