@@ -206,3 +206,105 @@ def test_nothing_is_computed_for_a_client_that_has_gone(slow):
         time.sleep(1.5)
     assert slow.began == [True, True]
     assert "u3" not in slow.computed
+
+
+class ParsedRequests:
+    """Counts the requests that the HTTP parser sees."""
+
+    def __init__(self, monkeypatch):
+        self.n = 0
+        begin = LimitedProtocol.on_message_begin
+
+        def count(protocol):
+            self.n += 1
+            begin(protocol)
+
+        monkeypatch.setattr(LimitedProtocol, "on_message_begin", count)
+
+
+def ask(client, body, **headers):
+    """The answer to a request on an open connection."""
+    client.sendall(b"".join(request_bytes(body, **headers)))
+    return read_answer(client)
+
+
+def test_requests_with_the_same_headers_are_parsed_twice_at_most(live, monkeypatch):
+    parsed, users = ParsedRequests(monkeypatch), ["u1", "u2", "u3", "u4", "u5", "u6"]
+    with live.connect() as client:
+        answers = [ask(client, {"users": [user], "N": 2}) for user in users]
+    assert parsed.n == 2
+    assert live.began == [True] * 6
+    monkeypatch.setattr(Gate, "is_direct", lambda gate, scope: False)
+    expected = [send(live, [b"".join(request_bytes({"users": [user], "N": 2}))]) for user in users]
+    assert [comparable(answer) for answer in answers] == [comparable(answer) for answer in expected]
+
+
+def test_repeated_headers_with_another_body_are_answered_as_they_ask(live):
+    """Bodies of the same length: other options, an error, an unknown user."""
+    bodies = [
+        b'{"users":["u1"],"N":3}',
+        b'{"users":["u2"],"N":3}',
+        b'{"users":["u2"],"N":2}',
+        b'{"users":["u2"],"M":2}',
+        b'{"users":["zz"],"N":2}',
+        b'{"users":[true],"N":2}',
+        b'{"users":["u3"],"N":4}',
+    ]
+    with live.connect() as client:
+        statuses, _, answers = zip(*(ask(client, body) for body in bodies), strict=True)
+    assert statuses == (200, 200, 200, 422, 200, 422, 200)
+    lengths = [len(answers[at]["lists"][0]["items"]) for at in (0, 1, 2, 4, 6)]
+    assert lengths == [3, 3, 2, 0, 4]
+    assert answers[4]["lists"][0]["reason"] == "unknown_user"
+
+
+def test_repeated_headers_with_a_body_in_pieces_or_two_requests_in_one(live):
+    head, content = request_bytes({"users": ["u1"], "N": 2})
+    with live.connect() as client:
+        for _ in range(3):
+            assert ask(client, content)[0] == 200
+        client.sendall(head + content[:5])
+        time.sleep(0.02)
+        client.sendall(content[5:])
+        in_pieces = read_answer(client)
+        client.sendall(head + content + head + content.replace(b"u1", b"u2"))
+        both = [read_answer(client) for _ in range(2)]
+        again = ask(client, content)
+    assert [answer[2]["lists"][0]["user_id"] for answer in (in_pieces, *both, again)] == ["u1", "u1", "u2", "u1"]
+
+
+def test_a_revoked_token_is_refused_on_an_open_connection(folder, tokens, monkeypatch):
+    monkeypatch.setattr("shortlist.serve.tokens.LOOK_SECONDS", 0.0)
+    parsed = ParsedRequests(monkeypatch)
+    live = LiveService(folder, monkeypatch, token_file=str(folder / "tokens"))
+    bearer = {"authorization": f"Bearer {tokens['read']}"}
+    with live.connect() as client:
+        for _ in range(4):
+            assert ask(client, {"users": ["u1"], "N": 2}, **bearer)[0] == 200
+        assert parsed.n == 2
+        lines = (folder / "tokens").read_text().splitlines(keepends=True)
+        (folder / "tokens").write_text("".join(line for line in lines if "read" not in line))
+        assert ask(client, {"users": ["u1"], "N": 2}, **bearer)[0] == 401
+    live.stop()
+
+
+def test_settings_are_those_of_the_model_in_service(live, folder):
+    (folder / "other.shortlist").write_bytes((folder / "shop.shortlist").read_bytes())
+    with live.connect() as client:
+        for name in ("shop", "other", "shop"):
+            for _ in range(3):
+                assert ask(client, {"users": ["u1"]})[2]["model"] == live.service.deployment.served.name
+            live.service.activate("other" if name == "shop" else "shop", None, None)
+
+
+def test_idle_connections_are_closed(live, monkeypatch):
+    with live.connect() as client:
+        for _ in range(3):
+            ask(client, {"users": ["u1"], "N": 2})
+        [protocol] = live.server.server_state.connections
+        monkeypatch.setattr("shortlist.serve.run.HEADER_SECONDS", 0.2)
+        monkeypatch.setattr(protocol, "timeout_keep_alive", 0.2)
+        ask(client, {"users": ["u1"], "N": 2})
+        started = time.monotonic()
+        assert client.recv(1) == b""
+        assert time.monotonic() - started < 10

@@ -16,7 +16,7 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
-COMPUTES = str(Path("recommend") / "request.py")
+COMPUTES = str(Path("recommend") / "retrieval.py")
 MAX_FILES = {"N": 21, "saved cutoff": 26}
 
 

@@ -383,7 +383,8 @@ class Gate:
             self._check(scope, rule, headers)
         except RequestError:
             return None
-        length, tokens = headers.get(b"content-length", b""), self._tokens and self._tokens.read()
+        length = headers.get(b"content-length", b"")
+        tokens = None if self._tokens is None else self._tokens.read()
         return CheckedRequest(begin, rule.path, _client(scope, headers), int(length or -1), tokens)
 
     def begin(self, request: "CheckedRequest", body: bytes, connection: Connection) -> bool:

@@ -129,7 +129,7 @@ def build_job(
 
     default = 0.0 if body.explain or body.N is not None else config.explore
     explore = default if body.explore is None else body.explore
-    options = {
+    options: dict[str, Any] = {
         **{name: getattr(body, name) for name in OPTIONS},
         "cutoff": "auto" if body.N is not None else cutoff,
         "explore": Exploration(**dict(explore)) if isinstance(explore, ExplorationBody) else explore,
@@ -172,28 +172,33 @@ class CheckedSettings:
         self._served: ServedModel | None = None
         self._settings: dict[bytes, ListSettings] = {}
 
-    def find(self, text: bytes, user: Any, served: ServedModel) -> ListJob | None:
+    def find(self, content: bytes, served: ServedModel) -> ListJob | None:
         """The job of a request like one that was checked before; None if there was none."""
         if served is not self._served:
             self._served, self._settings = served, {}
+        text, user = _split_user(content)
         settings, users = self._settings.get(text), served.model.users_
         is_known = type(user) is (str if users.kind == "string" else int) and user in users
         return ListJob((user,), settings) if settings is not None and is_known else None
 
-    def keep(self, text: bytes, job: ListJob) -> None:
-        """Remember the settings of a request for one user that was checked."""
-        is_named = job.settings.options.cutoff not in ("auto", "boundary")  # a named cutoff may be replaced
-        if job.is_small and job.settings.served is self._served and not is_named:
+    def keep(self, content: bytes, job: ListJob) -> None:
+        """Remember the settings of a request that was checked, if it is for one user."""
+        settings, is_for_one = job.settings, job.is_small and job.n_lists == 1
+        can_change = settings.budget is not None or settings.options.cutoff not in ("auto", "boundary")
+        if is_for_one and not can_change and settings.served is self._served:
             if len(self._settings) >= MAX_SETTINGS:
                 self._settings.clear()
-            self._settings[text] = job.settings
+            self._settings[_split_user(content)[0]] = settings
 
 
-def split_user(content: bytes) -> tuple[bytes, Any] | None:
-    """What a request for lists asks for, as a text, and its only user; None if it has more than one."""
-    body = orjson.loads(content)
+def _split_user(content: bytes) -> tuple[bytes, Any]:
+    """What a request for lists asks for, as a text, and its only user; an empty text if it has no such."""
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return b"", None
     users = body.pop("users", None) if type(body) is dict else None
-    return (orjson.dumps(body), users[0]) if type(users) is list and len(users) == 1 else None
+    return (orjson.dumps(body), users[0]) if type(users) is list and len(users) == 1 else (b"", None)
 
 
 def _too_many_items(max_items: int) -> RequestError:

@@ -1,6 +1,7 @@
 """Counters of the service: for Prometheus, and per minute in the store for the page."""
 
 import threading
+import time
 from bisect import bisect_left
 from collections import Counter as Counts
 from collections import deque
@@ -19,7 +20,7 @@ PENDING = 2_000  # requests that are counted at once
 KEPT_MINUTES = 60  # while the store cannot be reached
 MAX_LENGTH = 100  # longer lists are counted with this length on the page
 
-CountedRequest = tuple[int, str, int, float]  # minute, route, status, seconds
+CountedRequest = tuple[float, str, int, float]  # `perf_counter` when it was answered, route, status, seconds
 CountedLists = tuple[int, Sequence[int], int]  # minute, lengths, number of unknown users
 Row = TypeVar("Row")
 
@@ -91,7 +92,7 @@ class Metrics:
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request; it is added to the metrics together with others."""
-        self._requests.append((int(now() // 60), route, status, seconds))
+        self._requests.append((time.perf_counter(), route, status, seconds))
         if len(self._requests) >= PENDING:
             self._fold()
 
@@ -111,7 +112,11 @@ class Metrics:
 
     def _add_requests(self, requests: list[CountedRequest]) -> None:
         """Add answered requests to the metrics and to the counts of their minutes."""
-        for (minute, route, status), group in _grouped(requests, itemgetter(0, 1, 2)):
+        start = now() - time.perf_counter()
+        by_minute = [
+            (int((start + ended) // 60), route, status, seconds) for ended, route, status, seconds in requests
+        ]
+        for (minute, route, status), group in _grouped(by_minute, itemgetter(0, 1, 2)):
             self.requests.labels(route, str(status)).inc(len(group))
             observe, times = self.seconds.labels(route).observe, [request[3] for request in group]
             for seconds in times:

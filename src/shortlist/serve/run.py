@@ -220,7 +220,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return False
         self.cycle = cycle = request.cycle
         cycle.response_started = cycle.response_complete = False
-        if not self.app.begin(request.checked, body, request):  # type: ignore[attr-defined]
+        if not self.app.begin(request.checked, body, request):
             cycle.response_started = cycle.response_complete = True
             del self._repeated[headers]
             return False

@@ -40,7 +40,6 @@ from shortlist.serve.lists import (
     answer_jobs,
     build_job,
     join_answers,
-    split_user,
 )
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
@@ -310,15 +309,20 @@ class Service:
         self, content: bytes, receive: Receive, client: Any = None
     ) -> tuple[bytes, str | None]:
         """The JSON answer to a JSON request for lists, and its name in the metrics if it is not the path."""
-        is_large = len(content) > LARGE_BODY
+        is_large, experiment = len(content) > LARGE_BODY, self.experiments.running
+        job = None
+        if not is_large and experiment is None:
+            job = self._settings.find(content, self.deployment.served)
+        if job is not None:
+            return (await self._run_job(job, receive, client)).body, None
         if is_large:
             body = await self._run_beside(parse_body, content, RecommendBody)
         else:
             body = parse_body(content, RecommendBody)
-        experiment = self.experiments.running
         if experiment is not None and takes_part(body):
             return await self._answer_arms(experiment, body, receive, client, is_large=is_large), None
         job = await self._build_job(body, self.deployment.served, is_large=is_large)
+        self._settings.keep(content, job)
         result = await self._run_job(job, receive, client)
         return result.body, LOOK_UP if body.explain else None
 
@@ -355,15 +359,13 @@ class Service:
         """
         if self.experiments.running is not None or self.lists.has_long_queue or len(content) > LARGE_BODY:
             return False
-        served, for_one = self.deployment.served, split_user(content)
-        job = None if for_one is None else self._settings.find(*for_one, served)
+        job = self._settings.find(content, self.deployment.served)
         if job is None:
             body = parse_body(content, RecommendBody)
             if not self._has_cutoff(body):
                 return False
-            job = self._check(body, served)
-            if for_one is not None and self.budget is None:  # its price changes
-                self._settings.keep(for_one[0], job)
+            job = self._check(body, self.deployment.served)
+            self._settings.keep(content, job)
         is_small = job.is_small
         if is_small:
             self.lists.queue(job, client, receiver)
