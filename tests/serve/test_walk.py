@@ -17,7 +17,7 @@ from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
 COMPUTES = str(Path("recommend") / "retrieval.py")
-MAX_FILES = {"N": 21, "saved cutoff": 26}
+MAX_FILES = {"N": 20, "saved cutoff": 25}
 
 
 def test_http_offers_every_option_of_recommend():

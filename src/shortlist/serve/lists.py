@@ -56,6 +56,7 @@ class ListSettings:
 
     is_mergeable: bool = field(init=False)  # whether requests can be computed together
     group: tuple[Any, ...] = field(init=False)  # equal for those that are
+    model_name: str = field(init=False)
     cutoff_name: str = field(init=False)
     answer_end: bytes = field(init=False)  # what is the same in every answer
 
@@ -66,8 +67,8 @@ class ListSettings:
         rest = (getattr(options, name) for name in OPTIONS if name not in ("cutoff", "max_per_group"))
         by_id = id(served), id(options.cutoff), str(options.max_per_group)
         self.group = (*by_id, self.withheld, self.max_length, *rest)
-        self.cutoff_name = _cutoff_name(served, options)
-        notes = {"model": served.name, "cutoff": self.cutoff_name, "notes": self.notes}
+        self.model_name, self.cutoff_name = served.name, _cutoff_name(served, options)
+        notes = {"model": self.model_name, "cutoff": self.cutoff_name, "notes": self.notes}
         self.answer_end = orjson.dumps(notes)[1:]
 
 
@@ -389,7 +390,7 @@ def _answer(
                 ListRow(
                     list_id,
                     None if is_session else str(user),
-                    settings.served.name,
+                    settings.model_name,
                     settings.cutoff_name,
                     made,
                     *lists.log_items(first, last),
