@@ -270,7 +270,12 @@ def test_repeated_headers_with_a_body_in_pieces_or_two_requests_in_one(live):
         client.sendall(head + content + head + content.replace(b"u1", b"u2"))
         both = [read_answer(client) for _ in range(2)]
         again = ask(client, content)
-    assert [answer[2]["lists"][0]["user_id"] for answer in (in_pieces, *both, again)] == ["u1", "u1", "u2", "u1"]
+    assert [answer[2]["lists"][0]["user_id"] for answer in (in_pieces, *both, again)] == [
+        "u1",
+        "u1",
+        "u2",
+        "u1",
+    ]
 
 
 def test_a_revoked_token_is_refused_on_an_open_connection(folder, tokens, monkeypatch):

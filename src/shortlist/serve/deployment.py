@@ -30,18 +30,21 @@ from shortlist.serve.events import EventForm, build_events, id_column, warm_up, 
 from shortlist.serve.store import PART_BYTES, Activation, EventStore, ForgottenUser, StoreError
 from shortlist.serve.telemetry import traced
 
-M_ARENA_MAX = -8  # of malloc.h
+M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of malloc.h
 ARENAS = 2
+LARGE_ARRAY = 256 << 10  # bytes
 
 
 def limit_arenas() -> None:
-    """Let all threads share two heaps; with one for each thread, every new model leaves gaps in another one.
+    """Let all threads share two heaps, and no heap hold large arrays, which leave gaps with every new model.
 
-    It must be called before threads start. Other C libraries than that of GNU have no such setting.
+    It must be called before threads start. Other C libraries than that of GNU have no such settings.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
+            library = ctypes.CDLL(None)
+            library.mallopt(M_ARENA_MAX, ARENAS)
+            library.mallopt(M_MMAP_THRESHOLD, LARGE_ARRAY)
 
 
 def release_memory() -> None:
@@ -58,7 +61,7 @@ def trim_memory() -> None:
 
 
 SUFFIX = ".shortlist"
-EVENTS_AT_ONCE = 50_000
+EVENTS_AT_ONCE = 10_000
 RETRY_SECONDS = 5.0  # until an activation that failed is tried again
 
 

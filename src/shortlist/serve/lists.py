@@ -286,7 +286,8 @@ class ItemTexts(dict[int, tuple[bytes, bytes]]):
             self.clear()
         item_id = self.ids.values[item]
         start = orjson.dumps({"item_id": item_id, "name": None if self.names is None else self.names[item]})
-        texts = b',%b,"score":' % start[:-1], orjson.dumps(str(item_id))
+        # copied: what orjson returns keeps a kilobyte
+        texts = b',%b,"score":' % start[:-1], b"%b" % orjson.dumps(str(item_id))
         self[item] = texts
         return texts
 
