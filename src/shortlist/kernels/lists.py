@@ -293,7 +293,6 @@ def _deconvolve(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
     else:
         scale, after = 1.0 / p, 0.0
         ratio = (1.0 - p) * scale
-        rest[support - 1] = 0.0
         for m in range(support - 1, 0, -1):
             after = pmf[m] * scale - ratio * after
             rest[m - 1] = after

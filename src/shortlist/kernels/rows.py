@@ -455,8 +455,7 @@ def take_rows(indptr: Longs, numbers: npt.NDArray[np.integer]) -> tuple[Longs, L
     rows = np.maximum(numbers, 0)
     first = indptr[rows]
     lengths = indptr[rows + 1] - first
-    if numbers.size and numbers.min() < 0:
-        lengths[numbers < 0] = 0
+    lengths[numbers < 0] = 0
     at = starts(lengths)
     return at, np.repeat(first - at[:-1], lengths) + np.arange(at[-1])
 
