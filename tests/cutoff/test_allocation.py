@@ -204,6 +204,9 @@ def test_shares_that_add_up_to_one_are_doubted():
     table = pl.DataFrame(rows, schema=["user", "item", "probability"], orient="row")
     with pytest.warns(sl.errors.DataWarning, match="add up to 1"):
         sl.allocate(table, budget=5)
+    sl.allocate(table.filter(pl.col("user") < 19), budget=5)  # too few lists to tell
+    with pytest.warns(sl.errors.DataWarning, match="add up to 1"):
+        sl.allocate(table.filter(pl.col("user") < 20), budget=5)
 
 
 @settings(max_examples=30, deadline=None)
@@ -264,6 +267,35 @@ def test_prices_say_what_one_more_would_earn():
     assert contacts[0].prices.contact == pytest.approx(earned)
 
 
+def test_stock_for_everyone_who_wants_it_has_no_price():
+    assert sl.allocate(TABLE, item_limits={"tea": 2}).prices.stock.is_empty()
+    assert sl.allocate(TABLE, item_limits={"tea": 1}).prices.stock["item_id"].to_list() == ["tea"]
+
+
+def test_a_limit_of_contacts_that_does_not_bind_has_no_price():
+    assert sl.allocate(TABLE, max_users=1, contact_cost=0.6).prices.contact == 0
+    assert sl.allocate(TABLE, max_users=1, contact_cost=0.4).prices.contact == pytest.approx(0.1)
+
+
+def test_a_contact_that_earns_exactly_its_cost_is_not_made():
+    table = pl.DataFrame({"user": [1, 1], "item": ["a", "b"], "probability": [0.5, 0.25]})
+    assert sl.allocate(table, contact_cost=0.5).n_items == 2
+    assert sl.allocate(table, contact_cost=0.5, budget=1).n_items == 0
+
+
+@pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
+def test_lists_do_not_depend_on_the_unit_of_money(unit, monkeypatch):
+    monkeypatch.setattr(prices, "SMALL", 0)  # prices alone
+    limits = {"budget": 200, "max_users": 80, "item_limits": 8}
+    for seed in range(4):
+        lists = random_lists(seed)
+        result = sl.allocate(lists, gain=1.0, cost=0.03, contact_cost=0.1, **limits)
+        other = sl.allocate(lists, gain=unit, cost=0.03 * unit, contact_cost=0.1 * unit, **limits)
+        assert other.lists.items.tolist() == result.lists.items.tolist()
+        assert other.lists.lengths.tolist() == result.lists.lengths.tolist()
+        assert other.expected_value == result.expected_value * unit
+
+
 def test_every_list_has_a_reason():
     def reasons(**limits):
         return sl.allocate(TABLE, items=ITEMS, **limits).lists.summary()["reason"].to_list()
@@ -276,6 +308,7 @@ def test_every_list_has_a_reason():
     assert reasons(max_per_group={"kind": 1}) == ["group_limit", "group_limit", "no_candidates"]
     assert reasons(max_users=1) == ["all_candidates", "contact_limit", "no_candidates"]
     assert reasons(contact_cost=0.6) == ["all_candidates", "contact_cost", "no_candidates"]
+    assert reasons(item_limits={"tea": 1}, budget=2) == ["below_price", "item_limit", "no_candidates"]
 
 
 def test_lists_are_ordered_by_value_if_gains_differ():
@@ -305,7 +338,7 @@ def test_curve_compares_with_the_same_number_for_everyone():
     curve = sl.allocate(lists, budget=100, cost=0.01).curve
     first = curve.row(0, named=True)
     heads = lists.probabilities[lists.indptr[:-1][lists.lengths > 0]]
-    assert first["N"] == 1
+    assert curve["N"].to_list() == [1, 2, 3, 5, 7, 10, 15]
     assert first["n_items"] == heads.size
     assert first["hits_same"] == pytest.approx(heads.sum())
     assert first["value_same"] == pytest.approx((heads - 0.01).sum())

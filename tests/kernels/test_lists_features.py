@@ -48,6 +48,19 @@ def test_history_features():
     np.testing.assert_allclose(column("recency"), [0, 1 / 2, 1 / 3, 0])
 
 
+def test_recency_counts_the_baskets_of_the_user_alone():
+    lists = RankedLists(
+        users=IdMap.of(["bob"]),
+        item_ids=IdMap.of(["p", "q"]),
+        indptr=np.array([0, 2]),
+        items=np.array([0, 1], np.int32),
+        scores=np.array([2, 1], np.float32),
+    )
+    features = candidate_features(lists, lists.scores.astype(float), HISTORY)[:, len(RANK_FEATURES) :]
+    assert features[:, HISTORY_FEATURES.index("share_of_baskets")].tolist() == [0, 1]
+    assert features[:, HISTORY_FEATURES.index("recency")].tolist() == [0, 1]
+
+
 def test_basket_sizes():
     users = HISTORY.users.lookup(["ann", "bob", "cat"])
     expected = [[4 / 3, 1, 1, 3], [1, 1, 1, 1], [5 / 4, 5 / 4, 5 / 4, 0]]

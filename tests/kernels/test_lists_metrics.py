@@ -67,6 +67,23 @@ def test_distinct_items_are_counted_once_per_user():
     assert (truth.stamp == -1).all()
 
 
+def test_the_item_with_code_0_is_counted():
+    sums = sums_for(1)
+    evaluate_lists(chunk_of([[0, 3]], [0]), truth_of([[3, 4]]), np.empty(0), DISCOUNT, 2, sums)
+    assert sums.shown_of.tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert sums.hits_of.tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0]
+
+
+def test_the_gain_of_a_hit_is_the_sum_of_its_weights():
+    start, end, items = np.array([0, 3]), np.array([3, 5]), np.array([2, 2, 5, 2, 4], np.int32)
+    weight = np.array([1, 2, 4, 8, 16], np.float32)
+    truth = Truth(start, end, items, np.full(N_ITEMS, -1, np.int32), weight, np.zeros(N_ITEMS))
+    sums = sums_for(2)
+    evaluate_lists(chunk_of([[2, 5], [2, 3]], [0, 1]), truth, np.empty(0), DISCOUNT, 9, sums)
+    assert sums.gain.tolist() == [3 + 4, 8]
+    assert sums.gain_dcg.tolist() == pytest.approx([3 + 4 / np.log2(3), 8])
+
+
 def test_sums_by_hand():
     # list 0 belongs to row 1 (hits at ranks 2 and 3), list 1 to no row, list 2 to row 0 and is empty
     chunk = chunk_of([[5, 1, 2, 7], [1, 2], []], [1, -1, 0])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shortlist.data.history import History
+from shortlist.data.interactions import Interactions
 from shortlist.kernels.replay import (
     DAY,
     LinkTable,
@@ -70,6 +71,25 @@ def test_pairs_are_those_of_the_window_and_no_others(window, reverse):
     expected = [(j, i, w) if reverse else (i, j, w) for i, j, w in plain_pairs(log, positions, window)]
     assert len(expected) > 5
     assert sorted(found) == sorted(expected)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_room_is_counted_for_every_row_with_every_other(reverse):
+    data = baskets(1)
+    log, room, none = layout(data).log, np.zeros(data.n_items, np.int64), np.empty(0, np.int32)
+    list_pairs(log, (0, log.order.size), PairKind(1, DECAY, reverse), room, none, none.astype(np.float32))
+    expected, users = np.zeros(data.n_items, np.int64), log.users
+    for b in range(data.n_baskets):
+        if b > users.user_baskets[log.owner[b]]:
+            sides = [users.item[users.baskets[a] : users.baskets[a + 1]] for a in (b - 1, b)]
+            np.add.at(expected, sides[reverse], sides[not reverse].size)
+    assert room.tolist() == expected.tolist()
+
+
+def test_sixty_items_of_a_large_basket_form_pairs():
+    data = Interactions.from_tuples([(1, f"i{k}", 0) for k in range(70)])
+    new = listed(layout(data).log, (0, 1), PairKind(0, DECAY, False), data.n_items)
+    assert (new.end - new.begin).sum() == 60 * 59
 
 
 def test_weightless_transitions_are_no_pairs():

@@ -9,7 +9,7 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Events, Interactions
-from shortlist.kernels.replay import DAY, DECAYS, N_LATEST, N_LINKED, Rules, Snapshots
+from shortlist.kernels.replay import DAY, N_LATEST, N_LINKED, Rules, Snapshots
 from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, event_times
@@ -138,7 +138,7 @@ class Plain:
         times = [when for when, items in mine if item in items]
         backs = [len(mine) - 1 - b for b, (_, items) in enumerate(mine) if item in items]
         row = {"own_count": len(times)}
-        for decay in DECAYS:
+        for decay in (0.5, 0.8, 0.95):
             row[f"own_decayed_{decay}"] = sum(decay**back for back in backs)
         row["own_decayed_days"] = sum(0.5 ** ((self.at - when) / DAY / 14) for when in times)
         names = (
@@ -323,6 +323,25 @@ def test_candidates_are_distinct_and_cover_sources(has_repeats):
         most = max((value for i, value in liked.items() if has_repeats or i not in mine), default=0.0)
         near = [i for i, value in liked.items() if value > most - 1e-3 and (has_repeats or i not in mine)]
         assert most <= 0 or set(items.tolist()) & set(near)
+        links, width = plain.link_features(int(snapshots.user[number])), PER_SOURCE * (2 - has_repeats)
+        for column in (0, 2):  # neighbors and followers
+            sums = sorted((values[column] for values in links.values()), reverse=True)
+            least = max(sums[:width][-1], 0) if sums else 0
+            nearest = {i for i, values in links.items() if values[column] > least + 1e-6}
+            assert all(i in items or (not has_repeats and i in mine) for i in nearest)
+
+
+def test_the_first_basket_of_all_is_a_target_and_no_sales_give_no_candidates():
+    day = 86_400
+    data = Interactions.from_tuples([("a", "x", day), ("b", "x", 0), ("b", "y", 0)])
+    snapshots = Snapshots(np.zeros(2, np.int32), np.array([0, DAY]), np.zeros(2, np.int64))
+    before, after = computed(data, True, snapshots)
+    assert before[1].size == 0
+    assert dict(zip(after[1].tolist(), after[3].tolist(), strict=True)) == {0: True, 1: False}
+    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+    replay = EventReplay(History.of(data), rules)
+    (block,) = compute_features(replay, replay.layout.log.users, snapshots)
+    assert block.non_empty.tolist() == [False, True]
 
 
 def test_later_events_change_nothing():
