@@ -340,6 +340,8 @@ def test_curve_compares_with_the_same_number_for_everyone():
     heads = lists.probabilities[lists.indptr[:-1][lists.lengths > 0]]
     assert curve["N"].to_list() == [1, 2, 3, 5, 7, 10, 15]
     assert first["n_items"] == heads.size
+    owner, floor = np.repeat(np.arange(len(lists)), lists.lengths), np.sort(lists.probabilities)[-heads.size]
+    assert first["n_users"] == np.unique(owner[lists.probabilities >= floor]).size
     assert first["hits_same"] == pytest.approx(heads.sum())
     assert first["value_same"] == pytest.approx((heads - 0.01).sum())
     assert first["hits"] == pytest.approx(np.sort(lists.probabilities)[::-1][: heads.size].sum())

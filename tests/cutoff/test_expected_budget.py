@@ -74,5 +74,10 @@ def test_before_fit_and_bad_prices(lists):
         Budget().price_at(1.0)
     with pytest.raises(NotFittedError):
         Budget().with_price(1.0)
-    with pytest.raises(ConfigError, match="price"):
-        fit(lists).with_price(float("nan"))
+    for price in (float("nan"), -0.5):
+        with pytest.raises(ConfigError, match="price"):
+            fit(lists).with_price(price)
+
+
+def test_a_hit_is_worth_1_unless_another_gain_is_given(lists):
+    assert fit(lists, items_per_list=0.5).price_ == fit(lists, items_per_list=0.5, gain=1.0).price_

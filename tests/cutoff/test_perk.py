@@ -58,13 +58,14 @@ def expected_f1(p):
     return curve
 
 
-def test_users_differ_and_unknown_users_get_the_common_calibration():
+def test_users_differ_and_unknown_users_get_the_common_calibration(tmp_path):
     scores = top_candidates(np.tile(np.linspace(2, 0, 6), (2, 1)))
     truth = Interactions.from_tuples([(0, i) for i in range(5)] + [(1, 0)])
     cut = PerK(n_candidates=6, prior=0.01).fit(scores, truth)
     lengths = cut.lengths(scores)
     assert lengths[0] > lengths[1]
     assert cut.calibrations_.shape == (3, 2)
+    assert PerK.load(cut.save(tmp_path / "cutoff")).lengths(scores).tolist() == lengths.tolist()
 
 
 @pytest.mark.parametrize("target", ["f1", "ndcg"])

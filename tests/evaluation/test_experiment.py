@@ -99,6 +99,40 @@ def test_betting_interval_finds_a_large_difference_with_unequal_shares():
     assert 0.1 < low < 0.3 < high < 0.5
 
 
+def plain_capital(outcome, is_first, share, error, difference, sign):
+    """The largest capital of someone who bets that the difference is larger (sign 1) or smaller (-1)."""
+    largest = max(1 / share, 1 / (1 - share))
+    sums, counts = {True: 0.5, False: 0.5}, {True: 1, False: 1}
+    total, squares, capital, richest = 0.5, 0.25, 1.0, 1.0
+    level = difference / (2 * largest) + 0.5
+    room = level if sign > 0 else 1 - level
+    for t, (y, first) in enumerate(zip(outcome, is_first, strict=True), 1):
+        a, b = sums[True] / counts[True], sums[False] / counts[False]
+        unbiased = a - b + ((y - a) / share if first else (b - y) / (1 - share))
+        value = unbiased / (2 * largest) + 0.5
+        bet = math.sqrt(2 * math.log(2 / error) / (squares * math.log(1 + t)))
+        capital *= 1 + min(bet, 0.5 / room) * sign * (value - level)
+        richest = max(richest, capital)
+        total += value
+        squares += (value - total / (t + 1)) ** 2
+        sums[bool(first)] += y
+        counts[bool(first)] += 1
+    return richest
+
+
+def test_betting_interval_ends_where_a_bet_makes_someone_rich():
+    rng = np.random.default_rng(4)
+    is_first = rng.random(600) < 0.4
+    outcome = (rng.random(600) < np.where(is_first, 0.8, 0.3)).astype(float)
+    low, high = betting_interval(outcome, is_first, 0.4, 0.1)
+    assert -1 < low < 0.5 < high < 1
+    for end, sign in ((low, 1), (high, -1)):
+        outside, inside = (
+            plain_capital(outcome, is_first, 0.4, 0.1, end - sign * side, sign) for side in (1e-6, -1e-6)
+        )
+        assert outside >= 2 / 0.1 > inside
+
+
 def test_split_evidence_is_the_ratio_of_two_likelihoods():
     prior = 1_000 * np.array([0.3, 0.7])
 
