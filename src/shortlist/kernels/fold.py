@@ -132,7 +132,7 @@ def fold_in_loss(
             up += hybrid[f] * items[i, f]
             down += hybrid[f] * items[j, f]
         for term in range(3):  # the pair, its liked item, its unseen item; one call of each inlined function
-            value, slope, curve, weight, tau = 0.0, 0.0, 0.0, 0.0, 0.0
+            tau = 0.0
             if term == 0:
                 weight = 1 - hyper.alpha
                 value, slope, curve = _logistic(up - down)
