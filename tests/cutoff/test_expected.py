@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, top_candidates
+from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, expected, top_candidates
 from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.threshold import user_utilities
@@ -122,6 +122,16 @@ def test_coverage_is_met_on_validation(kind):
 def test_invalid_parameters_are_refused(params, message):
     with pytest.raises(ConfigError, match=message):
         ExpectedF1(**params).fit(np.eye(2), Interactions.from_csr(np.eye(2)))
+
+
+def test_the_kernel_gets_room_for_the_longest_list(monkeypatch):
+    """Compiled code checks no bounds."""
+    sizes = []
+    monkeypatch.setattr(expected, "compute_joint_utilities", lambda *given: sizes.append(given[6].size))
+    lists = top_candidates(np.array([[4.0, 3, 2, 1]]))
+    for cut in (ExpectedF1(), ExpectedNDCG()):
+        cut._curve(lists, np.full(4, 0.5), None, "probabilities")
+    assert sizes == [5, 5]
 
 
 def test_items_are_shown_while_their_expected_value_is_positive():

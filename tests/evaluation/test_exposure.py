@@ -11,6 +11,7 @@ import shortlist as sl
 from shortlist.cutoff import ExpectedF1, ExpectedValue, FixedN, Guarantee, Threshold, top_candidates
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration
+from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError
 from shortlist.recommend.request import Exploration, concat_lists, draw_explored, extend_lists
 
@@ -244,3 +245,26 @@ def test_calibration_bins_hold_equal_weight():
     report = sl.evaluate_shown(lists, sl.Interactions.from_tuples([(u, "x") for u in users[::2]]), lists)
     assert report.calibration["weight"].to_list() == pytest.approx([10.0] * 10)
     assert report.calibration["observed"].to_list() == pytest.approx([0.1] * 10)
+
+
+def test_tails_by_hand():
+    """Items after the end of a list: y for both users, of whom one takes it, and z for one, who takes it."""
+    shown = sl.RankedLists(
+        users=IdMap.of(["ann", "bob", "cat"]),
+        item_ids=IdMap.of(["x", "y", "z"]),
+        indptr=np.array([0, 3, 5, 6]),
+        items=np.array([0, 1, 2, 0, 1, 0], np.int32),
+        scores=np.array([3, 2, 1, 3, 2, 3], np.float32),
+        propensities=np.array([1, 0.5, 0.5, 1, 0.5, 1]),
+    )
+    truth = sl.Interactions.from_tuples([("ann", "y"), ("ann", "z"), ("bob", "x")])
+    table = sl.evaluate_tails(shown, truth, gain=2.0, cost=0.5)
+    assert table.select("position", "n", "rate").rows() == [(1, 2, 0.5), (2, 1, 1.0)]
+    # one of two: P(at least one) = 0.025 at the lower end; one of one: the rate itself is
+    assert table["low"].to_list() == pytest.approx([1 - 0.975**0.5, 0.025])
+    assert table["high"].to_list() == pytest.approx([0.975**0.5, 1])
+    assert table["value"].to_list() == pytest.approx([0.5, 1.5])
+    assert table["value_high"].to_list() == pytest.approx([2 * 0.975**0.5 - 0.5, 1.5])
+    for money in ({"gain": -0.5}, {"cost": -0.5}):
+        with pytest.raises(ConfigError, match=next(iter(money))):
+            sl.evaluate_tails(shown, truth, **money)

@@ -1,8 +1,9 @@
 """Splits: small examples, and properties of every split."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
@@ -285,3 +286,22 @@ def test_random_items_depend_on_the_seed_alone():
 
 def test_random_items_with_times_are_not_requested_for_a_time():
     assert random_items(data()).test_at is None
+
+
+def at_microseconds(*times):
+    """One user with an event at each of these microseconds of 2024."""
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    stamps = [start + timedelta(microseconds=time) for time in times]
+    return pl.DataFrame({"user": ["ann"] * len(times), "item": [f"i{t}" for t in times], "timestamp": stamps})
+
+
+def test_validation_is_as_long_as_the_test_to_the_microsecond():
+    cut = datetime(2024, 1, 1, 0, 0, 0, 8, tzinfo=UTC)
+    split = by_time(at_microseconds(0, 4, 5, 7, 8, 10), cut)
+    parts = [part.to_frame()["item_id"].to_list() for part in (split.train, split.valid, split.test)]
+    assert parts == [["i0", "i4"], ["i5", "i7"], ["i8", "i10"]]
+
+
+def test_the_first_event_is_always_for_training():
+    split = by_time(at_microseconds(0, 1), datetime(2024, 1, 1, 0, 0, 0, 1, tzinfo=UTC))
+    assert split.train.n_rows == 1

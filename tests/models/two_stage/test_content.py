@@ -11,9 +11,9 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.kernels.replay import DAY, LinkTable, Snapshots
+from shortlist.kernels.replay import DAY, LinkTable, SalesIndex, Snapshots
 from shortlist.models.base import load_model
-from shortlist.models.two_stage.content import FAST, SLOW, ItemContent, first_sales
+from shortlist.models.two_stage.content import FAST, NEVER, SLOW, ItemContent, first_sales
 from shortlist.models.two_stage.two_stage import TwoStage
 
 pytest.importorskip("lightgbm")
@@ -186,3 +186,9 @@ def test_later_sales_do_not_change_a_list():
     assert expected["item_id"].is_in(new).any()
     later = [(user, new[number % 3], at + 3 * SECONDS) for number, user in enumerate(users[:6])]
     assert copy(model).observe(later).recommend(users, N=10, at=at).to_frame().equals(expected)
+
+
+def test_items_without_a_sale_are_never_sold_first():
+    position, time = np.array([1, 0, 1]), np.array([5, 8])
+    sales = SalesIndex(np.array([0, 1, 1, 3, 3]), position, time, np.array([0, 1, 3]))
+    assert first_sales(sales).tolist() == [8, NEVER, 5, NEVER]

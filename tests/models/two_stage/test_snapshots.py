@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from shortlist.data.interactions import Events, Interactions
 from shortlist.kernels.replay import DAY, N_LATEST, N_LINKED, Rules, Snapshots
 from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, event_times
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Rolling, event_times
 
 PER_SOURCE, WINDOW, DECAY = 4, 2, 0.5
 EASE = {"FIRST_BASKETS": 6, "GROWTH": 1.5, "MAX_ITEMS": 9, "REG": 2.0}
@@ -381,6 +382,21 @@ def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
         new = snapshots.RollingEASE(known.log, known.n_items)
         new.take_solutions(known, until)
         assert new._cache.keys() == set(taken)
+
+
+class WithoutSolutions(Rolling):
+    """The sizes alone."""
+
+    _empty = _extend = _solve = None
+
+
+@pytest.mark.parametrize(("first", "growth"), [(3, 1.3), (6, 1.5), (4, 2.0)])
+def test_solutions_are_as_many_as_fit_into_the_baskets(first, growth):
+    for n in range(1, 120):
+        log = SimpleNamespace(order=np.arange(n), users=SimpleNamespace(time=np.arange(n)))
+        sizes = WithoutSolutions(log, 1, first, growth).sizes
+        expected = sorted({int(first * growth**k) for k in range(30)})
+        assert sizes.tolist() == [size for size in expected if size <= n]
 
 
 def test_replay_without_times_observes():
