@@ -571,7 +571,7 @@ def _read_users(users: Any, names: Sequence[str]) -> pl.DataFrame:
 
 def _check_shares(arms: pl.Series, control: str, shares: Mapping[str, float] | None) -> dict[str, float]:
     """Arm → share of the users; the shares add up to 1, and every arm has users."""
-    present = arms.unique(maintain_order=True).sort().to_list()
+    present = arms.unique().sort().to_list()
     wanted = dict.fromkeys(present, 1 / len(present)) if shares is None else dict(shares)
     if control not in wanted:
         raise ConfigError(f"control must be one of the arms ({', '.join(wanted)}), got {control!r:.60}.")
