@@ -9,7 +9,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models.base import load_model
 from shortlist.models.factorization.hrm import HRM
-from shortlist.models.factorization.representation import Trend
+from shortlist.models.factorization.representation import GrowingTrend, Trend
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, dense, fit, model
 
@@ -47,6 +47,19 @@ def test_trend_ranks_items_that_sell_on_the_requested_day():
     assert on_day > 1.5 * hits(plain, split, at=split.test)
     assert on_day > 1.5 * hits(timely, split, at="2020-01-08")
     assert hits(plain, split, at=split.test) == hits(plain, split)
+
+
+def test_sales_observed_one_by_one_are_counted_and_leave_earlier_states_alone():
+    data = trending_data()
+    late = data.time >= np.quantile(data.time, 0.8)
+    first = grown = GrowingTrend.grow(Trend.of(data.where(~late), 2.0))
+    day, item, time = FIRST + 40, data.item[late], data.time[late]
+    before = first.trend_scores(day).copy()
+    for number in range(item.size):
+        grown = grown.observe(item[number : number + 1], time[number : number + 1])
+    assert item.size > 200  # enough to join pending sales
+    assert np.array_equal(grown.trend_scores(day), Trend.of(data, 2.0).trend_scores(day))
+    assert np.array_equal(first.trend_scores(day), before)
 
 
 def test_scores_are_factors_plus_repeat_and_trend_terms():

@@ -4,11 +4,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from threading import Lock
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.replay import DAY
@@ -36,49 +34,6 @@ from shortlist.models.base import WeightTransform, decayed_counts
 from shortlist.models.factorization.schedule import Schedule
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-
-class GrowingArray:
-    """Values that never change, followed by room that a longer version may fill.
-
-    Versions share one buffer. Only the longest version fills the room; any other is copied when it is
-    extended. A series of appends therefore takes time proportional to the appended values.
-    """
-
-    def __init__(self, values: npt.NDArray[Any]) -> None:
-        self._buffer, self._size, self._used = values, len(values), [len(values)]
-        self._lock = Lock()
-
-    @property
-    def values(self) -> npt.NDArray[Any]:
-        """The values, as a read-only view."""
-        view = self._buffer[: self._size]
-        view.flags.writeable = False
-        return view
-
-    def __len__(self) -> int:
-        return self._size
-
-    def append(self, more: npt.NDArray[Any]) -> Self:
-        """The values followed by `more`."""
-        end, new = self._size + len(more), object.__new__(type(self))
-        with self._lock:
-            if self._used[0] == self._size and end <= len(self._buffer) and self._buffer.flags.writeable:
-                new._buffer, new._used, new._lock = self._buffer, self._used, self._lock
-                new._used[0] = end
-            else:
-                new._buffer = np.empty((2 * end, *more.shape[1:]), self._buffer.dtype)
-                new._buffer[: self._size] = self._buffer[: self._size]
-                new._used, new._lock = [end], Lock()
-        new._buffer[self._size : end], new._size = more, end
-        return new
-
-    def __getstate__(self) -> npt.NDArray[Any]:
-        return self.values
-
-    def __setstate__(self, values: npt.NDArray[Any]) -> None:
-        self.__init__(values)  # type: ignore[misc]
-
-
 NO_SALES = Sales(
     begin=np.zeros(0, np.int64),
     end=np.zeros(0, np.int64),
@@ -92,6 +47,7 @@ NO_SALES = Sales(
 
 
 MAX_CACHED_DAYS = 16
+MAX_PENDING = 64  # arrays of pending sales before they are joined
 DAY_BITS, FIRST_DAY = 31, 1 << 30  # of a key; days before 1970 are negative
 NEVER = np.iinfo(np.int32).max
 
@@ -142,9 +98,10 @@ class Trend:
         overall = _accumulate(np.zeros(days.size, np.int32), days, per_day, log_decay)
         return cls(sales, days, *overall, end, keys, count, half_life)
 
-    def add(self, more: Longs, end: int) -> "Trend":
+    def add(self, more: Iterable[Longs], end: int) -> "Trend":
         """With the sales of these keys, in any order; the result is that of `of` on all sales."""
-        keys, count = add_sales([(self.keys, self.count), (more, np.ones(more.size, np.int64))])
+        pieces = ((keys, np.ones(keys.size, np.int64)) for keys in more)
+        keys, count = add_sales([(self.keys, self.count), *pieces])
         return Trend.build(keys, count, self.sales.begin.size, self.half_life, end)
 
     def recent_share(self, days: Ints) -> Floats:
@@ -185,16 +142,14 @@ class GrowingTrend:
 
     counted: Trend
     end: int  # just after the last sale, in microseconds
-    pending: GrowingArray  # keys of the sales that are not counted
-    first_day: int  # of the pending sales
+    pending: tuple[Longs, ...] = ()  # keys of the sales that are not counted
+    first_day: int = NEVER  # of the pending sales
     is_shared: bool = False  # whether it counts the sales of users in other shards, too
 
     @classmethod
     def grow(cls, trend: Trend | None, is_shared: bool = False) -> "GrowingTrend | None":
         """A trend to which sales can be added; None for None."""
-        if trend is None:
-            return None
-        return cls(trend, trend.end, GrowingArray(np.empty(0, np.int64)), NEVER, is_shared)
+        return None if trend is None else cls(trend, trend.end, is_shared=is_shared)
 
     def observe(self, item: Ints, time: Longs) -> "GrowingTrend":
         """With more sales."""
@@ -202,14 +157,16 @@ class GrowingTrend:
             return self
         keys, day, end = sale_keys(item, time), int(time.min() // DAY), max(self.end, int(time.max()) + 1)
         if "complete" in vars(self):
-            return replace(self, counted=self.complete, end=end, pending=GrowingArray(keys), first_day=day)
-        pending = self.pending.append(keys)
+            return replace(self, counted=self.complete, end=end, pending=(keys,), first_day=day)
+        pending = (*self.pending, keys)
+        if len(pending) > MAX_PENDING:
+            pending = (np.concatenate(pending),)
         return replace(self, end=end, pending=pending, first_day=min(day, self.first_day))
 
     @cached_property
     def complete(self) -> Trend:
         """The trend with all sales counted."""
-        return self.counted.add(self.pending.values, self.end)
+        return self.counted.add(self.pending, self.end)
 
     def _at(self, day: int) -> Trend:
         """The trend with all sales before this day counted."""
