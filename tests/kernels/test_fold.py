@@ -34,7 +34,6 @@ def hyperparameters(**changed):
 def problem(seed):
     rng = np.random.default_rng(seed)
     return {
-        "context": rng.normal(size=8).astype(F),
         "liked": rng.integers(0, 5, N_PAIRS).astype(np.int32),
         "unseen": rng.integers(5, N_ITEMS, N_PAIRS).astype(np.int32),
         "rate": 0.3,
@@ -45,14 +44,14 @@ def problem(seed):
 
 def loss_at(x, parts, hyper, pool, hess=NONE):
     grad = np.empty(9)
-    pairs = UserPairs(parts["liked"], parts["unseen"], parts["rate"], parts["context"])
+    pairs = UserPairs(parts["liked"], parts["unseen"], parts["rate"])
     return fold_in_loss(x, pairs, parts["items"], parts["bias"], hyper, pool, grad, hess), grad
 
 
 def plain_loss(x, parts, hyper, pool):
     """The objective written out, without rounded corners."""
     pools = {USER_ONLY: lambda p, c: p, AVERAGE: lambda p, c: (p + c) / 2, MAXIMUM: np.maximum}
-    vector = pools[pool](x[:8], parts["context"])
+    vector = pools[pool](x[:8])
     scores = parts["items"].astype(float) @ vector + parts["bias"]
     total, rate = 0, parts["rate"]
     for i, j in zip(parts["liked"], parts["unseen"], strict=True):
@@ -89,7 +88,7 @@ def test_value_gradient_and_hessian(alpha, loss, learn, penalty, pool):
 def fold_one(parts, hyper, pool=USER_ONLY, start=0.0):
     pairs = FoldInPairs(np.array([0, N_PAIRS]), parts["liked"], parts["unseen"], np.array([parts["rate"]]))
     vectors, boundary = np.full((1, 8), start, F), np.full(1, hyper.t, F)
-    fixed = parts["context"][None], parts["items"], parts["bias"]
+    fixed = parts["items"], parts["bias"]
     fold_in_users(0, 1, pairs, *fixed, hyper, pool, vectors, boundary)
     return np.append(vectors[0], boundary[0]).astype(np.float64)
 
@@ -136,7 +135,7 @@ def test_user_without_pairs_does_not_change():
     parts, nothing = problem(0), np.empty(0, np.int32)
     pairs = FoldInPairs(np.array([0, 0]), nothing, nothing, np.zeros(1))
     vectors, boundary = np.full((1, 8), 0.25, F), np.full(1, 2, F)
-    fixed = parts["context"][None], parts["items"], parts["bias"]
+    fixed = parts["items"], parts["bias"]
     fold_in_users(0, 1, pairs, *fixed, hyperparameters(), USER_ONLY, vectors, boundary)
     assert (vectors == 0.25).all()
     assert boundary[0] == 2

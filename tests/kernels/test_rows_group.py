@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from shortlist.kernels.rows import (
     SHORT,
     build_sets,
-    fill_basket_starts,
     fill_user_starts,
     find_baskets,
     find_invalid_row,
@@ -127,9 +126,6 @@ def test_baskets_start_where_user_time_or_basket_id_changes(table):
     total = find_baskets(indptr, to_time, to_basket, starts, counts)
     assert starts.tolist() == [at == 0 or keys[at] != keys[at - 1] for at in range(len(keys))]
     assert total == starts.sum() == len(set(keys)) == counts[-1]
-    baskets = np.empty(total + 1, np.int64)
-    fill_basket_starts(starts, baskets)
-    assert baskets.tolist() == [*np.flatnonzero(starts), starts.size]
     assert np.diff(counts).tolist() == [len({key for key in keys if key[0] == u}) for u in range(n_users)]
 
 

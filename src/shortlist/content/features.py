@@ -16,7 +16,7 @@ from shortlist.data.ids import UNKNOWN
 from shortlist.data.items import KINDS, Items, to_frame
 from shortlist.errors import DataError
 from shortlist.kernels.rows import read_only, starts
-from shortlist.kernels.sparse import SparseRows, row_norms, scale_rows
+from shortlist.kernels.sparse import SparseRows, row_norms
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 PIVOT = 0.85  # share of a text's own length in its normalization (Singhal, Buckley and Mitra, 1996)
@@ -121,8 +121,8 @@ class Field:
         norms = _norms(weighted)
         if self.kind == "text":
             norms = np.where(norms > 0, (1 - PIVOT) * self.mean_norm + PIVOT * norms, 1)
-        values = np.empty(weighted.data.size, np.float32)
-        scale_rows(to_rows(weighted), 1 / np.where(norms > 0, norms, 1), values)
+        scale = np.repeat(1 / np.where(norms > 0, norms, 1), np.diff(weighted.indptr))
+        values = (weighted.data.astype(np.float32, copy=False) * scale).astype(np.float32)
         return csr_array((values, weighted.indices, weighted.indptr), shape=weighted.shape)
 
     def labels(self, features: Longs) -> list[str]:

@@ -34,7 +34,6 @@ from shortlist.errors import DataError
 from shortlist.kernels.rows import (
     ArrayParts,
     build_sets,
-    fill_basket_starts,
     fill_user_starts,
     find_baskets,
     group_rows,
@@ -105,12 +104,11 @@ def build_arrays(rows: GroupedRows) -> dict[str, Any]:
         item, time, basket, weight = (filter_column(column, keep) for column in rows[1:])  # type: ignore[assignment]
     user_baskets = np.zeros(indptr.size, np.int64)
     first = keep[: item.size]
-    baskets = np.empty(find_baskets(indptr, time, basket, first, user_baskets) + 1, np.int64)
-    fill_basket_starts(first, baskets)
+    find_baskets(indptr, time, basket, first, user_baskets)
     return {
         "indptr": indptr,
         "item": item,
-        "baskets": baskets,
+        "baskets": np.append(np.flatnonzero(first), first.size),
         "user_baskets": user_baskets,
         "time": time if time.size else None,
         "weight": weight if weight.size else None,

@@ -4,11 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shortlist.kernels.glm import solve_cholesky
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.sgd import HINGE, L1, SQUARED, Hyperparameters
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-USER_ONLY, AVERAGE, MAXIMUM = 0, 1, 2  # how user and context are pooled
+USER_ONLY, AVERAGE, MAXIMUM = 0, 1, 2  # how the user is pooled with a context, which is 0 here
 SMOOTH = 0.05  # half-width of the rounded corner of hinge and absolute value, which gives them a curvature
 MAX_STEPS = 50
 MAX_TRIALS = 30  # of the length of a step
@@ -25,12 +26,11 @@ class FoldInPairs(NamedTuple):
 
 
 class UserPairs(NamedTuple):
-    """The pairs and the context of one user."""
+    """The pairs of one user."""
 
     liked: Ints  # (n,)
     unseen: Ints  # (n,)
     positive_rate: float  # share of positive examples
-    context: Floats  # (n_factors,) pooled context; ignored if pool is USER_ONLY
 
 
 @inlined
@@ -67,16 +67,11 @@ def _class_loss(loss: np.int32, score: float, boundary: float, relevant: bool) -
 
 
 @inlined
-def _pool(pool: int, x: Doubles, context: Floats, hybrid: Doubles, gain: Doubles) -> None:
+def _pool(pool: int, x: Doubles, hybrid: Doubles, gain: Doubles) -> None:
     """Write the score vector at x and its derivative with respect to each coordinate of x."""
     for f in range(hybrid.size):
-        if pool == USER_ONLY:
-            hybrid[f], gain[f] = x[f], 1.0
-        elif pool == AVERAGE:
-            hybrid[f], gain[f] = 0.5 * (x[f] + context[f]), 0.5
-        else:
-            larger = x[f] >= context[f]
-            hybrid[f], gain[f] = (x[f] if larger else context[f]), (1.0 if larger else 0.0)
+        gain[f] = 1.0 if pool == USER_ONLY else 0.5 if pool == AVERAGE else 1.0 if x[f] >= 0 else 0.0
+        hybrid[f] = gain[f] * x[f]
 
 
 @inlined
@@ -112,11 +107,11 @@ def fold_in_loss(
     hess: Doubles,  # (n_factors + 1, n_factors + 1) lower triangle written; (0, 0) if not needed
 ) -> float:
     """Return the mean joint loss of one user and write its derivatives; `fold_in_users` minimizes it."""
-    liked, unseen, positive_rate, context = pairs
+    liked, unseen, positive_rate = pairs
     n = x.size - 1
     full = hess.size > 0
     hybrid, gain, a = np.empty(n), np.empty(n), np.empty(n)
-    _pool(pool, x, context, hybrid, gain)
+    _pool(pool, x, hybrid, gain)
     # loops, here and below: array expressions take long to compile
     for f in range(n + 1):
         grad[f] = 0.0
@@ -186,34 +181,11 @@ def fold_in_loss(
     return total
 
 
-@inlined
-def _solve(hess: Doubles, step: Doubles) -> None:
-    """Replace step by hess⁻¹·step with a Cholesky factorization; overwrites hess (lower triangle)."""
-    n = step.size
-    for i in range(n):
-        for j in range(i + 1):
-            s = hess[i, j]
-            for k in range(j):
-                s -= hess[i, k] * hess[j, k]
-            hess[i, j] = np.sqrt(max(s, 1e-12)) if i == j else s / hess[j, j]
-    for i in range(n):
-        s = step[i]
-        for k in range(i):
-            s -= hess[i, k] * step[k]
-        step[i] = s / hess[i, i]
-    for i in range(n - 1, -1, -1):
-        s = step[i]
-        for k in range(i + 1, n):
-            s -= hess[k, i] * step[k]
-        step[i] = s / hess[i, i]
-
-
 @kernel
 def fold_in_users(
     first: int,  # users first … last - 1 are solved
     last: int,
     pairs: FoldInPairs,
-    contexts: Floats,  # (n_users, n_factors) pooled contexts; ignored if pool is USER_ONLY
     items: Floats,  # (n_items, n_factors)
     bias: Floats,  # (n_items,) or (0,)
     hyper: Hyperparameters[float],
@@ -232,7 +204,7 @@ def fold_in_users(
         positive_rate = pairs.density[u]
         if hyper.positive_rate > 0:  # training rejects the draws that hit a liked item
             positive_rate = hyper.positive_rate / (1 - (1 - hyper.positive_rate) * pairs.density[u])
-        user_pairs = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate, contexts[u])
+        user_pairs = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate)
         for f in range(n):
             x[f] = trial[f] = np.float64(vectors[u, f])
         x[n] = trial[n] = np.float64(boundary[u])
@@ -245,7 +217,7 @@ def fold_in_users(
                 value, slope, length, n_trials = reached, 0.0, 1.0, 1
                 for f in range(n + 1):
                     step[f] = -grad[f]
-                _solve(hess, step)
+                solve_cholesky(hess, step, 1e-12)
                 for f in range(n + 1):
                     slope += step[f] * grad[f]
                 if slope > -TOLERANCE * (1 + abs(value)):

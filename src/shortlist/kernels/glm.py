@@ -5,7 +5,7 @@ A BLAS library would split the same sums by the number of its threads.
 
 import numpy as np
 
-from shortlist.kernels.jit import kernel
+from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Ints, Longs
 
 
@@ -27,26 +27,35 @@ def add_gradient(rows: Doubles, residual: Doubles, out: Doubles) -> None:
             out[column] += rows[row, column] * residual[row]
 
 
+@inlined
+def solve_cholesky(matrix: Doubles, x: Doubles, least: float) -> None:
+    """Replace x (n,) by matrix⁻¹ · x; squared pivots are at least `least`, the matrix is overwritten."""
+    n = x.size
+    for a in range(n):
+        for b in range(a + 1):
+            total = matrix[a, b]
+            for k in range(b):
+                total -= matrix[a, k] * matrix[b, k]
+            matrix[a, b] = total / matrix[b, b] if b < a else np.sqrt(max(total, least))
+        for k in range(a):
+            x[a] -= matrix[a, k] * x[k]
+        x[a] /= matrix[a, a]
+    for a in range(n - 1, -1, -1):
+        for k in range(a + 1, n):
+            x[a] -= matrix[k, a] * x[k]
+        x[a] /= matrix[a, a]
+
+
 @kernel
 def solve_positive(matrices: Doubles, vectors: Doubles, out: Doubles) -> None:
-    """out (n, p): solutions of n systems, by Cholesky; `matrices` (n, p, p) are overwritten."""
-    for number in range(matrices.shape[0]):  # NaN if a matrix is not positive definite
-        lower, x = matrices[number], out[number]
-        n = x.size
-        for a in range(n):
-            for b in range(a + 1):
-                total = lower[a, b]
-                for k in range(b):
-                    total -= lower[a, k] * lower[b, k]
-                lower[a, b] = total / lower[b, b] if b < a else np.sqrt(total) if total > 0 else np.nan
-            x[a] = vectors[number, a]
-            for k in range(a):
-                x[a] -= lower[a, k] * x[k]
-            x[a] /= lower[a, a]
-        for a in range(n - 1, -1, -1):
-            for k in range(a + 1, n):
-                x[a] -= lower[k, a] * x[k]
-            x[a] /= lower[a, a]
+    """out (n, p): solutions of n systems; `matrices` (n, p, p) are overwritten.
+
+    A solution is not finite if its matrix is not positive definite.
+    """
+    for number in range(matrices.shape[0]):
+        for a in range(vectors.shape[1]):
+            out[number, a] = vectors[number, a]
+        solve_cholesky(matrices[number], out[number], -np.inf)
 
 
 @kernel

@@ -104,23 +104,6 @@ def _swap(time: Longs, basket: Ints, item: Ints, weight: Floats, a: int, b: int)
 
 
 @inlined
-def _sift_down(
-    time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, root: int, end: int
-) -> None:
-    """Move the row at `root` of the heap down until no child sorts after it."""
-    while True:
-        child = 2 * root + 1
-        if child >= end:
-            return
-        if child + 1 < end and _is_after(time, basket, item, start + child + 1, start + child):
-            child += 1
-        if not _is_after(time, basket, item, start + child, start + root):
-            return
-        _swap(time, basket, item, weight, start + root, start + child)
-        root = child
-
-
-@inlined
 def _is_sorted(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> bool:
     for row in range(start + 1, end):  # noqa: SIM110  a generator does not compile
         if _is_after(time, basket, item, row - 1, row):
@@ -138,20 +121,15 @@ def _is_ascending(time: Longs, start: int, end: int) -> bool:
 
 @inlined
 def _sort_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
-    """Sort in place: insertion sort for short spans, heap sort for long ones."""
-    n = end - start
-    if n <= SHORT:
-        for row in range(start + 1, end):
+    """Sort in place, by Shell's method; by insertion alone if the span is short."""
+    gap = 2 if end - start <= SHORT else end - start
+    while gap > 1:
+        gap = 1 if gap < 5 else gap * 5 // 11
+        for row in range(start + gap, end):
             at = row
-            while at > start and _is_after(time, basket, item, at - 1, at):
-                _swap(time, basket, item, weight, at - 1, at)
-                at -= 1
-        return
-    for root in range(n // 2 - 1, -1, -1):
-        _sift_down(time, basket, item, weight, start, root, n)
-    for last in range(n - 1, 0, -1):
-        _swap(time, basket, item, weight, start, start + last)
-        _sift_down(time, basket, item, weight, start, 0, last)
+            while at >= start + gap and _is_after(time, basket, item, at - gap, at):
+                _swap(time, basket, item, weight, at - gap, at)
+                at -= gap
 
 
 @inlined
@@ -224,17 +202,6 @@ def find_baskets(indptr: Longs, time: Longs, basket: Ints, first: Bools, user_ba
             total += is_first
         user_baskets[u + 1] = total
     return total
-
-
-@kernel
-def fill_basket_starts(first: Bools, baskets: Longs) -> None:
-    """Fill baskets (n_baskets + 1,) with the first row of each basket, then the number of rows."""
-    at = 0
-    for row in range(first.size):
-        if first[row]:
-            baskets[at] = row
-            at += 1
-    baskets[at] = first.size
 
 
 @kernel

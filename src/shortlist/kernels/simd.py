@@ -397,27 +397,12 @@ def step_hybrid_one(
 
 
 # ---------------------------------------------------------------------- trees
-def _remove_leaves(
-    _typing: Any, leaves: Any, at: Any, mask: Any, values: Any, values_at: Any, threshold: Any
-) -> Any:
+@vector_code(types.void, ADDRESS, types.uint32, ADDRESS, types.float32)
+def remove_leaves(builder: Any, leaves: Any, mask: Any, values: Any, threshold: Any) -> None:
+    """Apply the mask to those of ROWS words of leaves whose values, ROWS floats, are above the threshold."""
     floats, words = ir.VectorType(F32, ROWS), ir.VectorType(I32, ROWS)
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def place(array_type: Any, array: Any, first: Any, kind: Any) -> Any:
-            data = context.make_array(array_type)(context, builder, array).data
-            return builder.bitcast(builder.gep(data, [first]), kind.as_pointer())
-
-        target = place(leaves, args[0], args[1], words)
-        row = builder.load(place(values, args[3], args[4], floats), align=4)
-        above = builder.fcmp_ordered(">", row, splat(builder, args[5], floats))
-        old = builder.load(target, align=4)
-        rest = builder.and_(old, splat(builder, args[2], words))
-        builder.store(builder.select(above, rest, old), target, align=4)
-        return context.get_dummy_value()
-
-    return types.void(leaves, types.intp, types.uint32, values, types.intp, types.float32), generate
-
-
-# remove_leaves(leaves, at, mask, values, values_at, threshold): apply the mask to leaves[at + k] if
-# values[values_at + k] is above the threshold, k = 0 … ROWS - 1
-remove_leaves: Any = intrinsic(_remove_leaves)
+    above = builder.fcmp_ordered(">", _load_at(builder, values, floats), splat(builder, threshold, floats))
+    old = _load_at(builder, leaves, words)
+    rest = builder.and_(old, splat(builder, mask, words))
+    place = builder.inttoptr(leaves, words.as_pointer())
+    builder.store(builder.select(above, rest, old), place, align=4)

@@ -52,27 +52,6 @@ def row_norms(rows: SparseRows, norms: Doubles) -> None:
         norms[row] = np.sqrt(total)
 
 
-@kernel
-def scale_rows(rows: SparseRows, scale: Doubles, scaled: Floats) -> None:
-    """Write every value times the scale of its row."""
-    for row in range(scale.size):
-        for at in range(rows.indptr[row], rows.indptr[row + 1]):
-            scaled[at] = rows.values[at] * scale[row]
-
-
-@kernel
-def fill_postings(rows: SparseRows, index: Postings, place: Longs) -> None:
-    """Write the matrix by columns; `place` (n_features,) is where each feature starts, and is advanced."""
-    for row in range(rows.indptr.size - 1):
-        for at in range(rows.indptr[row], rows.indptr[row + 1]):
-            feature, value = rows.columns[at], rows.values[at]
-            entry = place[feature]
-            index.items[entry] = np.int32(row)
-            index.values[entry] = value
-            index.largest[feature] = max(index.largest[feature], abs(value))
-            place[feature] = entry + 1
-
-
 @inlined
 def dot_row(rows: SparseRows, row: int, dense: Floats) -> np.float32:
     """Return the product of one sparse row and a dense vector."""
@@ -101,27 +80,17 @@ def score_rows(
     queries: SparseRows,
     rows: SparseRows,
     indptr: Longs,  # (n_queries + 1,)
-    items: Ints,  # (n_pairs,) the items to score for each query
+    items: Ints,  # (n_pairs,) the items to score for each query, or (n_columns,) if all have the same
     dense: Floats,  # (n_features,) zeros, scratch
     scores: Floats,  # (n_pairs,) written
 ) -> None:
     """Score the items listed for each query."""
+    shared = items.size != scores.size
     for query in range(queries.indptr.size - 1):
         open_query(queries, query, dense)
+        shift = indptr[query] if shared else 0
         for at in range(indptr[query], indptr[query + 1]):
-            scores[at] = dot_row(rows, items[at], dense)
-        close_query(queries, query, dense)
-
-
-@kernel
-def score_grid_rows(
-    queries: SparseRows, rows: SparseRows, items: Ints, dense: Floats, scores: Floats
-) -> None:
-    """Score the same items for every query; scores (n_queries, n_items)."""
-    for query in range(queries.indptr.size - 1):
-        open_query(queries, query, dense)
-        for at in range(items.size):
-            scores[query, at] = dot_row(rows, items[at], dense)
+            scores[at] = dot_row(rows, items[at - shift], dense)
         close_query(queries, query, dense)
 
 

@@ -11,10 +11,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from shortlist.kernels.jit import ir_inlined, kernel
-from shortlist.kernels.simd import F32, FUSED, I64, row_at, splat
+from shortlist.kernels.jit import kernel
+from shortlist.kernels.simd import ADDRESS, F32, FUSED, I64, _load, row_at, splat, vector_code
 from shortlist.types import Doubles, Floats
 
 SIDE = 32  # rows and columns of a tile
@@ -23,58 +22,46 @@ GROUP = 4  # rows whose sums are
 CHUNK = 256  # rows summed in single precision before they are added in double precision
 
 
-def _add_tile() -> Any:
-    """Generate the sum of outer products of rows."""
-    kind = ir.VectorType(F32, LANES)
-
-    def typed(_typing: Any, a: Any, step_a: Any, b: Any, step_b: Any, n: Any, out: Any, step: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            left, right, target = (builder.inttoptr(args[at], F32.as_pointer()) for at in (0, 2, 5))
-            for column in range(0, SIDE, LANES):
-                with cgutils.for_range(builder, ir.Constant(I64, SIDE // GROUP)) as group:
-                    row = builder.mul(group.index, ir.Constant(I64, GROUP))
-                    _sum_group(builder, kind, left, right, target, row, column, args)
-            return context.get_dummy_value()
-
-        return types.void(*[types.uintp, types.intp] * 2, types.intp, types.uintp, types.intp), generate
-
-    return typed
+@vector_code(types.void, *[ADDRESS, types.intp] * 2, types.intp, ADDRESS, types.intp)
+def add_tile(builder: Any, a: Any, step_a: Any, b: Any, step_b: Any, n: Any, out: Any, step: Any) -> None:
+    """Add A'B to a tile of SIDE × SIDE floats; A and B have n rows. All are addresses and row lengths."""
+    left, right, target = (builder.inttoptr(address, F32.as_pointer()) for address in (a, b, out))
+    for column in range(0, SIDE, LANES):
+        with cgutils.for_range(builder, ir.Constant(I64, SIDE // GROUP)) as group:
+            row = builder.mul(group.index, ir.Constant(I64, GROUP))
+            _sum_group(builder, (left, step_a), (right, step_b), n, (target, step), row, column)
 
 
 def _sum_group(
-    builder: Any, kind: Any, left: Any, right: Any, target: Any, row: Any, column: int, args: Any
+    builder: Any,
+    left: tuple[Any, Any],  # (rows, step)
+    right: tuple[Any, Any],
+    n: Any,
+    target: tuple[Any, Any],
+    row: Any,
+    column: int,
 ) -> None:
     """Add GROUP × LANES sums of products to the target."""
+    kind = ir.VectorType(F32, LANES)
     places = []
     for number in range(GROUP):
-        at = builder.mul(builder.add(row, ir.Constant(I64, number)), args[6])
-        place = builder.gep(target, [builder.add(at, ir.Constant(I64, column))])
+        at = builder.mul(builder.add(row, ir.Constant(I64, number)), target[1])
+        place = builder.gep(target[0], [builder.add(at, ir.Constant(I64, column))])
         places.append(builder.bitcast(place, kind.as_pointer()))
     sums = [cgutils.alloca_once_value(builder, builder.load(place, align=4)) for place in places]  # type: ignore[no-untyped-call]
     for total, place in zip(sums, places, strict=True):
         builder.store(builder.load(place, align=4), total)
-    with cgutils.for_range(builder, args[4]) as loop:
-        first = builder.add(builder.mul(loop.index, args[1]), row)
-        second = builder.add(builder.mul(loop.index, args[3]), ir.Constant(I64, column))
-        q = builder.load(builder.bitcast(builder.gep(right, [second]), kind.as_pointer()), align=4)
+    with cgutils.for_range(builder, n) as loop:
+        first = builder.add(builder.mul(loop.index, left[1]), row)
+        second = builder.add(builder.mul(loop.index, right[1]), ir.Constant(I64, column))
+        q = _load(builder, right[0], second, kind)
         for number, total in enumerate(sums):
             at = builder.add(first, ir.Constant(I64, number))
-            p = splat(builder, builder.load(builder.gep(left, [at])), kind)
+            p = splat(builder, builder.load(builder.gep(left[0], [at])), kind)
             product = builder.fmul(p, q, flags=FUSED)
             builder.store(builder.fadd(builder.load(total), product, flags=FUSED), total)
     for total, place in zip(sums, places, strict=True):
         builder.store(builder.load(total), place, align=4)
-
-
-_ADD_TILE: Any = intrinsic(_add_tile())
-
-
-@ir_inlined
-def add_tile(
-    a: np.uintp, step_a: int, b: np.uintp, step_b: int, n: int, out: np.uintp, step_out: int
-) -> None:
-    """Add A'B to a tile of SIDE × SIDE floats; A and B have n rows. All are addresses and row lengths."""
-    _ADD_TILE(a, step_a, b, step_b, n, out, step_out)
 
 
 @kernel

@@ -62,6 +62,7 @@ def sum_splits(index: SplitIndex, columns: Floats, total: Doubles) -> None:
     batch = np.zeros(2 * n_columns * ROWS, np.float32)
     leaves = np.zeros(n_trees * ROWS, np.uint32)
     sums = np.zeros(ROWS)
+    leaves_at, batch_at = leaves.ctypes.data, batch.ctypes.data
     for first in range(0, columns.shape[0], ROWS):
         n = min(ROWS, columns.shape[0] - first)
         _load_rows(columns, first, n, batch)
@@ -73,8 +74,8 @@ def sum_splits(index: SplitIndex, columns: Floats, total: Doubles) -> None:
             for split in range(index.starts[c], index.starts[c + 1]):
                 if index.threshold[split] >= largest:
                     break  # no value is above this threshold, nor above the later ones
-                at = index.tree[split] * ROWS
-                remove_leaves(leaves, at, index.mask[split], batch, c * ROWS, index.threshold[split])
+                words = leaves_at + 4 * ROWS * index.tree[split]
+                remove_leaves(words, index.mask[split], batch_at + 4 * ROWS * c, index.threshold[split])
         sums[:] = 0
         for tree in range(n_trees):
             start = index.first[tree]

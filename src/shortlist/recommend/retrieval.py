@@ -29,8 +29,6 @@ from shortlist.kernels.simd import BLOCK
 from shortlist.kernels.sparse import (
     Postings,
     SparseRows,
-    fill_postings,
-    score_grid_rows,
     score_rows,
     search_postings,
 )
@@ -370,14 +368,10 @@ class SparseItems:
     def postings(self) -> Postings:
         """The inverted index."""
         if "index" not in self.shared:
-            indptr = starts(np.bincount(self.rows.columns, minlength=self.n_features))
-            n, n_features = int(indptr[-1]), self.n_features
-            entries = np.empty(n, np.int32), np.empty(n, np.float32)
-            index = Postings(indptr, *entries, np.zeros(n_features, np.float32))
-            fill_postings(self.rows, index, indptr[:-1].copy())
-            for piece in index:
-                piece.flags.writeable = False
-            self.shared["index"] = index
+            by_feature = self.matrix.tocsc()
+            largest = abs(by_feature).max(axis=0).toarray()
+            columns = to_rows(by_feature)
+            self.shared["index"] = Postings(*columns, read_only(largest))
         return self.shared["index"]
 
     def pad(self, n_items: int) -> "SparseItems":
@@ -413,8 +407,8 @@ def dense_scores(scores: SparseScores, items: Ints) -> Floats:
     """(n_users, n_items) scores of these items; -inf where nothing is shared."""
     queries = scores.queries
     matrix = np.empty((queries.indptr.size - 1, items.size), np.float32)
-    scratch = np.zeros(scores.items.n_features, np.float32)
-    score_grid_rows(queries, scores.items.rows, read_only(items), scratch, matrix)
+    scratch, at = np.zeros(scores.items.n_features, np.float32), np.arange(len(matrix) + 1) * items.size
+    score_rows(queries, scores.items.rows, read_only(at), read_only(items), scratch, matrix.reshape(-1))
     matrix[matrix == 0] = -np.inf
     return matrix
 

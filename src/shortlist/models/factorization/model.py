@@ -138,13 +138,12 @@ def fold_in(
 ) -> tuple[Floats, Floats]:
     """Return the (vectors, boundaries) of `users`, which start at the given ones; HRM gets no context."""
     pairs = _draw_pairs(data, users, density, seed)
-    contexts = np.zeros_like(vectors)
     items, bias = read_only(items), read_only(bias)  # as in all calls, so that the kernel is compiled once
     n = thread_count(n_threads)
     cuts = np.linspace(0, users.size, min(n, users.size) + 1).astype(int)
     with ThreadPoolExecutor(n) as pool:
         jobs = [
-            pool.submit(fold_in_users, a, b, pairs, contexts, items, bias, hyper, pooling, vectors, boundary)
+            pool.submit(fold_in_users, a, b, pairs, items, bias, hyper, pooling, vectors, boundary)
             for a, b in pairwise(cuts)
         ]
         for job in jobs:
