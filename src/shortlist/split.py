@@ -235,12 +235,10 @@ def users_return(data: Interactions) -> bool:
     return returning >= max(2, MIN_RETURNING_RATE * int((n_baskets > 0).sum()))
 
 
-def by_time(
-    data: Interactions | Any,
-    cut: datetime | date | str | float,
-    valid_cut: datetime | date | str | float | None = None,
-) -> Split:
+def by_time(data: Interactions | Any, cut: datetime | date | str | float) -> Split:
     """Hold out the rows at or after a time.
+
+    The validation period is as long as the test period, but at most half of the time before the cut.
 
     Parameters
     ----------
@@ -248,9 +246,6 @@ def by_time(
         Interactions with times, or a table of them. Users without rows before the cut are not tested.
     cut
         Start of the test period: datetime, date, ISO 8601 string or epoch seconds; UTC if it has no zone.
-    valid_cut
-        Start of the validation period. None makes it as long as the test period, but at most half of the
-        time before the cut.
 
     Returns
     -------
@@ -261,7 +256,7 @@ def by_time(
     DataError
         If there are no times, the cut is outside the data, or no user has rows before and after it.
     ConfigError
-        If a time cannot be parsed, or `valid_cut` is not before the cut.
+        If the time cannot be parsed.
 
     Examples
     --------
@@ -269,27 +264,15 @@ def by_time(
     >>> bool(split.train.time.max() < split.valid.time.min() < split.test.time.min())
     True
     """
-    data = Interactions.of(data)
-    if data.time is None or not data.n_rows:
-        raise DataError("by_time needs timestamps, got none; pass the timestamp column when reading.")
+    data, first = _find_start(data, "by_time")
     test_start = _parse_time(cut)
-    first, last = int(data.time.min()), int(data.time.max())
-    half = max(first + 1, (first + test_start) // 2)
-    if valid_cut is None:
-        valid_start = max(test_start - (last + 1 - test_start), half)
-    else:
-        valid_start = _parse_time(valid_cut)
-    if not first < test_start <= last:
+    if not first < test_start < data.end_time:
         raise DataError(
-            f"cut must be within the data ({_format_time(first)} to {_format_time(last)}), "
+            f"cut must be within the data ({_format_time(first)} to {_format_time(data.end_time - 1)}), "
             f"got {_format_time(test_start)}; choose a time inside."
         )
-    if valid_cut is not None and not first < valid_start < test_start:
-        raise ConfigError(
-            f"valid_cut must be between the first event and the cut, got {_format_time(valid_start)}; "
-            "choose a time in between."
-        )
-    return _split_at(data, valid_start, test_start)
+    half = max(first + 1, (first + test_start) // 2)
+    return _split_at(data, max(test_start - (data.end_time - test_start), half), test_start)
 
 
 def last_period(data: Interactions | Any, horizon: str | timedelta = "7d") -> Split:
@@ -324,18 +307,24 @@ def last_period(data: Interactions | Any, horizon: str | timedelta = "7d") -> Sp
     >>> len(split.test_users) > split.test.active_users.size
     True
     """
-    data = Interactions.of(data)
-    if data.time is None or not data.n_rows:
-        raise DataError("last_period needs timestamps, got none; pass the timestamp column when reading.")
+    data, first = _find_start(data, "last_period")
     length = parse_duration("horizon", horizon)
     cuts = data.end_time - 2 * length, data.end_time - length
-    if int(data.time.min()) >= cuts[0]:
+    if first >= cuts[0]:
         raise DataError(
-            f"horizon must be shorter than half of the data ({_format_time(int(data.time.min()))} to "
+            f"horizon must be shorter than half of the data ({_format_time(first)} to "
             f"{_format_time(data.end_time)}), got {horizon}; pass a shorter one.",
             parameter="horizon",
         )
     return replace(_split_at(data, *cuts), cuts=cuts)
+
+
+def _find_start(source: Interactions | Any, name: str) -> tuple[Interactions, int]:
+    """(interactions, their first time); DataError without times."""
+    data = Interactions.of(source)
+    if data.time is None or not data.n_rows:
+        raise DataError(f"{name} needs timestamps, got none; pass the timestamp column when reading.")
+    return data, int(data.time.min())
 
 
 def _split_at(data: Interactions, valid_start: int, test_start: int) -> Split:

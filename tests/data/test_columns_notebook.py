@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.data.columns import MAX_CHARS, html_table
+from shortlist.core.tables import CHARACTERS, html
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -46,7 +46,7 @@ def test_html_of_interactions_is_short_and_escaped(data):
     assert "95 more rows" in page
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
-    assert "x" * MAX_CHARS not in page
+    assert "x" * CHARACTERS not in page
     assert len(page) < 3000
 
 
@@ -64,7 +64,7 @@ def test_html_of_empty_lists(lists):
 
 
 def test_numbers_are_rounded_and_nulls_are_blank():
-    page = html_table("t", pl.DataFrame({"a": [0.123456789, None]}))
+    page = html(pl.DataFrame({"a": [0.123456789, None]}), "t")
     assert "<td>0.1235</td>" in page
     assert "<td></td>" in page
     assert "more rows" not in page

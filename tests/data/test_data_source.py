@@ -417,11 +417,11 @@ class TestTuples:
     )
     def test_values_that_are_no_ids(self, bad):
         for row in ((bad, "x"), ("a", bad)):
-            with pytest.raises(DataError, match="row 2: an id must be a string or an integer, got"):
+            with pytest.raises(DataError, match=r"row 2: (ids must be strings|an id must not be empty)"):
                 sl.Interactions.from_tuples([("a", "x"), row])
 
     def test_one_type(self):
-        with pytest.raises(DataError, match="item_id, row 2: ids must have one type, got '1' after 1"):
+        with pytest.raises(DataError, match=r"item_id, row 2: ids must be .* of one type, got str '1'"):
             sl.Interactions.from_tuples([("a", 1), ("b", "1")])
 
 

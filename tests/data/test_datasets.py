@@ -91,10 +91,6 @@ class TestFetching:
         assert load_dataset("ml-100k").weight is None
         assert load_dataset("ml-100k", raw=True).weight.tolist() == [5.0, 3.0, 4.0]
 
-    def test_genres_are_kept(self, tiny):
-        items = pl.read_parquet(fetch("ml-100k") / "items.parquet")
-        assert items["genres"].to_list() == [[], ["Western"]]
-
     def test_unreachable_home_page_falls_back_to_the_index(self, tiny):
         pages, requests = tiny
         pages[HOME], pages["wheel==1.0"] = None, archive()
@@ -190,7 +186,6 @@ def test_both_movie_formats_give_the_same_table(tmp_path):
     )
     home, wheel = _movies(tmp_path / "u.item"), _movies(tmp_path / "ml.item")
     assert wheel["item_name"].to_list() == [*home["item_name"].to_list(), "unknown"]
-    assert wheel["genres"].to_list()[1] == home["genres"].to_list()[1]
 
 
 def test_online_retail_keeps_purchases_of_products_by_day(tmp_path):

@@ -296,7 +296,7 @@ def a_split(fuzz):
     data = fuzz.rng.choice([checkerboard(), fuzz.wild()])
     fuzz.call(sl.split.last_basket, data)
     fuzz.call(sl.split.last_items, data, **fuzz.keywords(["n"]))
-    fuzz.call(sl.split.by_time, data, fuzz.wild(), **fuzz.keywords(["valid_cut"]))
+    fuzz.call(sl.split.by_time, data, fuzz.wild())
     names = ["users_per_item", "items_per_user", "count", "core"]
     left = fuzz.call(checkerboard().keep_frequent, **fuzz.keywords(names))
     assert left is None or left.n_rows <= 10**6

@@ -126,7 +126,7 @@ def test_users_must_be_ids(users):
 
 
 def test_other_ids_are_refused():
-    refuse(DataError, "ids must be strings or integers, all of one type, got a mixture", users=["u00", 3])
+    refuse(DataError, "ids must be strings or integers, all of one type, got int 3", users=["u00", 3])
     refuse(DataError, "users must be distinct, got 'u00' more than once", users=["u00", "u00"])
     assert len(fitted("Popularity").recommend([], N=2)) == 0
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 LATEX = str.maketrans({"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}"})
 ROWS, CHARACTERS = 60, 80  # limits of a table in a notebook
-CELL = "padding:.2em .6em;border-bottom:1px solid #8886;text-align:"  # the text color is the notebook's own
 
 
 def cell_text(value: Any) -> str:
@@ -54,26 +53,19 @@ def latex(table: pl.DataFrame) -> str:
     return "\n".join([*parts, r"\bottomrule", r"\end{tabular}"])
 
 
-def html(table: pl.DataFrame, caption: str = "") -> str:
-    """A table with inline style, for light and dark notebooks; long tables and cells are cut."""
+def html(table: pl.DataFrame, caption: str = "", n_total: int | None = None) -> str:
+    """An escaped table for a notebook; long tables and cells are cut. It has the first of `n_total` rows."""
 
     def line(tag: str, cells: list[str]) -> str:
-        sides = ["left", *["right"] * (table.width - 1)]
-        short = [c if len(c) <= CHARACTERS else f"{c[: CHARACTERS - 1]}…" for c in cells]
-        parts = (f'<{tag} style="{CELL}{s}">{escape(c)}</{tag}>' for c, s in zip(short, sides, strict=True))
-        return f"<tr>{''.join(parts)}</tr>"
+        short = [cell if len(cell) <= CHARACTERS else f"{cell[: CHARACTERS - 1]}…" for cell in cells]
+        return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in short)}</tr>"
 
     rows = [line("td", [cell_text(value) for value in row]) for row in table.head(ROWS).rows()]
-    cut = len(table) - ROWS
+    cut = (len(table) if n_total is None else n_total) - len(rows)
     note = f"<p>… and {cut:,} more rows</p>" if cut > 0 else ""
-    title = (
-        f'<caption style="text-align:left;font-weight:600;white-space:nowrap">{escape(caption)}</caption>'
-        if caption
-        else ""
-    )
-    style = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.4em 0"
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
     head = f"<thead>{line('th', table.columns)}</thead>"
-    return f'<table style="{style}">{title}{head}<tbody>{"".join(rows)}</tbody></table>{note}'
+    return f"<table>{title}{head}<tbody>{''.join(rows)}</tbody></table>{note}"
 
 
 def rich_table(table: pl.DataFrame, title: str = "") -> "Table":

@@ -10,6 +10,7 @@ import polars as pl
 
 from shortlist.core.engine import map_slices
 from shortlist.core.params import check_whole, is_number, short_repr, warn
+from shortlist.core.tables import html
 from shortlist.cutoff.base import check_interval
 from shortlist.cutoff.prices import (
     BLOCK,
@@ -19,7 +20,7 @@ from shortlist.cutoff.prices import (
     contact_worth,
     solve,
 )
-from shortlist.data.columns import find_column, html_table, plain_name
+from shortlist.data.columns import find_column, plain_name
 from shortlist.data.ids import IdMap
 from shortlist.data.items import ItemGroups, Items, check_group_limits, to_frame
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
@@ -169,7 +170,7 @@ class Allocation:
 
     def _repr_html_(self) -> str:
         table = self.lists[:5].to_frame(names=True).filter(pl.col("rank") <= 5)
-        return html_table(repr(self), table, max(self.n_items, len(self.lists)))
+        return html(table, repr(self), max(self.n_items, len(self.lists)))
 
 
 def _number(value: float) -> str:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import polars as pl
 
 from shortlist.core.charts import Figure, bar_chart
 from shortlist.data.interactions import Interactions, find_doubts
-from shortlist.text import printable
+from shortlist.text import escape_html, printable
 
 MAX_SIZE = 10  # items per basket with a bar of their own
 MAX_PERIODS = 36  # bars of the times
@@ -67,11 +66,11 @@ class DataCheck:
     def to_html(self) -> str:
         """Return a section of a page: counts, notes, doubts and pictures."""
         rows = "".join(
-            f"<tr><th>{escape(name)}</th><td>{escape(_show(value))}</td></tr>"
+            f"<tr><th>{escape_html(name)}</th><td>{escape_html(_show(value))}</td></tr>"
             for name, value in self.counts.items()
         )
-        doubts = "".join(f"<li><strong>Doubt:</strong> {_html(text)}</li>" for text in self.doubts)
-        notes = "".join(f"<li>{_html(text)}</li>" for text in (self.columns, *self.notes) if text)
+        doubts = "".join(f"<li><strong>Doubt:</strong> {escape_html(text)}</li>" for text in self.doubts)
+        notes = "".join(f"<li>{escape_html(text)}</li>" for text in (self.columns, *self.notes) if text)
         figures = "".join(f"<figure>{figure._repr_html_()}</figure>" for figure in self.figures)
         return (
             f'<section class="data-check"><table>{rows}</table><ul>{doubts}{notes}</ul>'
@@ -190,10 +189,6 @@ def _show(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _html(text: str) -> str:
-    return escape(printable(text))
-
-
 STYLE = """
 .data-check { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; }
 .data-check table { border-collapse: collapse; }
@@ -210,6 +205,6 @@ def render_page(check: DataCheck, title: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{_html(title)}</title><style>body {{ margin: 2rem; }}{STYLE}</style></head>"
-        f"<body><h1>{_html(title)}</h1>{check.to_html()}</body></html>\n"
+        f"<title>{escape_html(title)}</title><style>body {{ margin: 2rem; }}{STYLE}</style></head>"
+        f"<body><h1>{escape_html(title)}</h1>{check.to_html()}</body></html>\n"
     )

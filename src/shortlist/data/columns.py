@@ -4,11 +4,10 @@ import re
 import time
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, get_args
 
@@ -17,7 +16,7 @@ import polars as pl
 
 from shortlist.core.checks import file_error
 from shortlist.core.params import is_finite, short_repr
-from shortlist.data.ids import id_kind, id_series
+from shortlist.data.ids import id_series
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
 from shortlist.types import Bools, Floats, Longs
@@ -219,7 +218,12 @@ DATE = (
 FIRST_EPOCH = 1e8  # seconds: 1973; smaller numbers are not taken for times
 DAYS = (19000101, 21001231)  # a column within this range is YYYYMMDD; as seconds it would be August 1970
 # The size of an epoch number determines its unit: seconds stay below 1e11 until the year 5138.
-UNITS = ((1e11, "seconds", 1_000_000), (1e14, "milliseconds", 1_000), (1e17, "microseconds", 1))
+UNITS = (  # (absolute values from, below, name, microseconds)
+    (0.0, 1e11, "seconds", 1_000_000),
+    (1e11, 1e14, "milliseconds", 1_000),
+    (1e14, 1e17, "microseconds", 1),
+    (1e17, 2.0**63, "nanoseconds", 0),
+)
 # %.f also accepts no fraction. The first row determines the format; all rows must have it.
 TIME_FORMATS = (
     (r"^\d{4}-\d{1,2}-\d{1,2}$", "%Y-%m-%d"),
@@ -662,31 +666,16 @@ def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
     if not table or len(widths) != 1 or not widths <= {2, 3, 4}:
         got = "no rows" if not table else f"lengths {sorted(widths)[:5]}"
         raise DataError(f"tuples must all be (user, item[, timestamp[, weight]]), got {got}; use one length.")
-    columns = dict(zip(ColumnNames._fields, zip(*table, strict=True), strict=False))
+    columns: dict[str, Any] = dict(zip(ColumnNames._fields, zip(*table, strict=True), strict=False))
     for name in REQUIRED:
-        check_id_values(name, columns[name])
+        try:
+            columns[name] = id_series(columns[name])
+        except DataError as error:
+            raise DataError(f"{name}, {error}") from None
     try:
         return pl.DataFrame([pl.Series(name, column, strict=False) for name, column in columns.items()])
     except (TypeError, OverflowError, pl.exceptions.PolarsError) as error:
         raise DataError(f"tuples must hold plain values ({_first_line(error)}); convert them.") from None
-
-
-def check_id_values(name: str, values: Iterable[Any]) -> None:
-    """Raise DataError with the row of the first value that is no id, or has another type than the first."""
-    first: tuple[str, Any] | None = None
-    for row, value in enumerate(values, start=1):
-        kind = id_kind(value)
-        if kind is None or value == "":
-            got = repr(value)[:60] if kind is None else "an empty string"
-            raise DataError(
-                f"{name}, row {row}: an id must be a string or an integer, got {got}; drop the row."
-            )
-        first = (kind, value) if first is None else first
-        if kind != first[0]:
-            raise DataError(
-                f"{name}, row {row}: ids must have one type, got {value!r:.60} after {first[1]!r:.60}; write "
-                "all of them as strings, or all as integers."
-            )
 
 
 def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
@@ -927,7 +916,7 @@ def is_future(times: Longs) -> Bools:
 
 def number_unit(low: float, high: float) -> str:
     """What `parse_times` takes a column of numbers between these for: days, or the unit of the largest."""
-    return "days" if DAYS[0] <= low and high <= DAYS[1] else _unit(max(abs(low), abs(high)))[1]
+    return "days" if DAYS[0] <= low and high <= DAYS[1] else _unit(max(abs(low), abs(high)))[2]
 
 
 def parse_duration(name: str, value: str | timedelta) -> int:
@@ -1002,16 +991,13 @@ def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
         days = series.cast(pl.Int64).cast(pl.String).str.to_date("%Y%m%d", strict=False)
         if days.null_count() == 0:
             return days.cast(pl.Datetime("us")).to_physical().to_numpy()
-    _, unit, factor = _unit(float(series[0]))
-    if len({_unit(size)[1] for size in _extremes(series, low, high)}) > 1:
+    least, limit, unit, factor = _unit(float(series[0]))
+    if {_unit(low), _unit(high)} != {(least, limit, unit, factor)} or max(-low, high) >= limit:
         size = series.cast(pl.Float64).abs()
-        below, above = _bounds(unit)
-        raise _row_error(
-            shown, (size < below) | (size >= above), f"all times must be in one unit ({unit} in row 1)"
-        )
-    if max(abs(low), abs(high)) >= 2.0**63:
-        size = series.cast(pl.Float64).abs()
-        raise _row_error(shown, size >= 2.0**63, "a timestamp must be a number below 2^63")
+        rule = f"all times must be in one unit ({unit} in row 1)"
+        if max(-low, high) >= UNITS[-1][1]:
+            rule = "a timestamp must be a number below 2^63"
+        raise _row_error(shown, (size < least) | (size >= limit), rule)
     if unit == "nanoseconds":
         return (series.cast(pl.Int64) // 1_000).to_numpy()
     if series.dtype.is_float():
@@ -1023,23 +1009,9 @@ def _from_numbers(series: pl.Series, shown: pl.Series | None = None) -> Longs:
     return times
 
 
-def _extremes(series: pl.Series, low: float, high: float) -> tuple[float, float]:
-    """The smallest and the largest absolute value."""
-    if low >= 0:
-        return low, high
-    size = series.cast(pl.Float64).abs()
-    return float(size.min()), float(size.max())  # type: ignore[arg-type]
-
-
-def _unit(value: float) -> tuple[float, str, int]:
-    return next((unit for unit in UNITS if abs(value) < unit[0]), (np.inf, "nanoseconds", 0))
-
-
-def _bounds(unit: str) -> tuple[float, float]:
-    """The range of absolute values that have this unit."""
-    edges = [0.0, *(edge for edge, _, _ in UNITS), np.inf]
-    at = ["seconds", "milliseconds", "microseconds", "nanoseconds"].index(unit)
-    return edges[at], edges[at + 1]
+def _unit(value: float) -> tuple[float, float, str, int]:
+    """The entry of UNITS for a time."""
+    return next((unit for unit in UNITS if abs(value) < unit[1]), UNITS[-1])
 
 
 def _from_strings(series: pl.Series) -> Longs:
@@ -1090,27 +1062,6 @@ def _check_parsed(series: pl.Series, times: pl.Series) -> Longs:
     if times.null_count():
         raise _row_error(series, times.is_null(), f"all times must have one format (row 1 is {series[0]!r})")
     return times.to_physical().to_numpy()
-
-
-MAX_CHARS = 60  # longer cells are cut
-
-
-def html_table(title: str, frame: pl.DataFrame, n_total: int | None = None) -> str:
-    """An escaped HTML table under a title; `frame` has the first of `n_total` rows."""
-    head = _cells("th", frame.columns)
-    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in frame.iter_rows())
-    more = f"<p>… {n_total - len(frame):,} more rows</p>" if n_total and n_total > len(frame) else ""
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    return f"<div><p><b>{escape(printable(title))}</b></p>{table}{more}</div>"
-
-
-def _cells(tag: str, values: Sequence[Any]) -> str:
-    return "".join(f"<{tag}>{escape(_shorten(value))}</{tag}>" for value in values)
-
-
-def _shorten(value: Any) -> str:
-    text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else printable(value)
-    return text if len(text) <= MAX_CHARS else f"{text[: MAX_CHARS - 1]}…"
 
 
 def to_pandas(frame: pl.DataFrame) -> "pandas.DataFrame":

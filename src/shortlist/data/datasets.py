@@ -194,25 +194,16 @@ def _parse_movielens(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def _movies(path: Path) -> pl.DataFrame:
-    """(item_id, item_name, genres) from u.item or ml-100k.item."""
+    """(item_id, item_name) from u.item or ml-100k.item."""
     text = path.read_bytes()
     if text.startswith(b"item_id"):
         table = pl.read_csv(text, separator="\t", infer_schema=False, quote_char=None)
-        number, title, year, genres = (table[name] for name in table.columns)
+        number, title, year = (table[name] for name in table.columns[:3])
         dated = title + " (" + year + ")"
         names = pl.select(pl.when(title == "unkonwn").then(pl.lit("unknown")).otherwise(dated))
-        return pl.DataFrame(
-            {
-                "item_id": number.cast(pl.Int64),
-                "item_name": names.to_series(),
-                "genres": genres.str.split(" "),
-            }
-        )
+        return pl.DataFrame({"item_id": number.cast(pl.Int64), "item_name": names.to_series()})
     rows = [line.split("|") for line in text.decode("latin-1").splitlines()]
-    listed = [[genre for genre, flag in zip(GENRES, row[5:24], strict=True) if flag == "1"] for row in rows]
-    return pl.DataFrame(
-        {"item_id": [int(row[0]) for row in rows], "item_name": [row[1] for row in rows], "genres": listed}
-    )
+    return pl.DataFrame({"item_id": [int(row[0]) for row in rows], "item_name": [row[1] for row in rows]})
 
 
 def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -228,9 +219,7 @@ def _parse_tafeng(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
         .rename(names)
         .with_columns(pl.col("timestamp").str.to_date("%m/%d/%Y"), pl.col("weight").cast(pl.Float32))
     )
-    return rows, pl.DataFrame(
-        schema={"item_id": pl.String, "item_name": pl.String, "genres": pl.List(pl.String)}
-    )
+    return rows, pl.DataFrame(schema={"item_id": pl.String, "item_name": pl.String})
 
 
 def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -243,9 +232,7 @@ def _parse_journey(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
         weight=pl.col("quantity").cast(pl.Float32),
     )
     products = pl.read_parquet(folder / "products").select(
-        item_id="product_id",
-        item_name=pl.coalesce("product_type", "product_category", "department"),
-        genres=pl.concat_list(pl.col("department").fill_null("unknown")),
+        item_id="product_id", item_name=pl.coalesce("product_type", "product_category", "department")
     )
     return rows, products
 
@@ -259,9 +246,7 @@ def _parse_movielens_1m(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
         item_id="item_id:token",
         weight=pl.col("rating:float").cast(pl.Int64),
         timestamp=pl.col("timestamp:float").cast(pl.Int64),
-    ), items.select(
-        item_id="item_id:token", item_name="item_id:token", genres=pl.col("genre:token").str.split(" ")
-    ).unique("item_id", keep="first", maintain_order=True)
+    ), items.select(item_id="item_id:token", item_name="item_id:token").unique(maintain_order=True)
 
 
 def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -288,14 +273,9 @@ def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
         .sort("item_id", "len", "item_name", descending=[False, True, False])
         .unique("item_id", keep="first", maintain_order=True)
     )
-    genres = pl.lit([], dtype=pl.List(pl.String))
-    return rows.sort("user_id", "timestamp", "item_id"), names.select("item_id", "item_name", genres=genres)
+    return rows.sort("user_id", "timestamp", "item_id"), names.select("item_id", "item_name")
 
 
-GENRES = (
-    "unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime", "Documentary", "Drama",
-    "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance", "Sci-Fi", "Thriller", "War", "Western",
-)  # fmt: skip
 PARSERS = {
     "ml-100k": _parse_movielens,
     "ta-feng": _parse_tafeng,

@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import polars as pl
 
-from shortlist.core.params import short_repr
+from shortlist.core.params import short_repr, show_options
 from shortlist.data.columns import (
     MATRIX,
     MAX_NAMED,
@@ -17,10 +17,8 @@ from shortlist.data.columns import (
     AnyFormat,
     ColumnNames,
     DataSource,
-    Future,
-    Missing,
-    NegativeWeights,
     NoRowsError,
+    ReadKeywords,
     ReadOptions,
     Table,
     check_distinct,
@@ -57,28 +55,9 @@ MAX_SPARK_ROWS = 100_000_000  # of a DataFrame that is collected
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
+@show_options(ReadOptions)
 def read_interactions(
-    source: str | Path | Sequence[str | Path] | Any,
-    *,
-    user_id: str | None = None,
-    item_id: str | None = None,
-    timestamp: str | None = None,
-    weight: str | None = None,
-    basket_id: str | None = None,
-    item_name: str | None = None,
-    time_format: str | None = None,
-    negative_weights: NegativeWeights = "subtract",
-    min_rating: float | None = None,
-    missing: Missing = "error",
-    where: str | None = None,
-    future: Future = "error",
-    format: AnyFormat | None = None,  # noqa: A002  the usual name of this option
-    separator: str | None = None,
-    header: str | None = None,
-    encoding: str | None = None,
-    query: str | None = None,
-    table: str | None = None,
-    training: bool = True,
+    source: str | Path | Sequence[str | Path] | Any, *, training: bool = True, **options: Unpack[ReadKeywords]
 ) -> Interactions:
     """Read interactions from files, a database or a table.
 
@@ -146,7 +125,6 @@ def read_interactions(
     >>> sl.read_interactions("events.csv")
     Interactions(2 rows, 2 users, 2 items, 2 baskets)
     """
-    options = ReadOptions.pick(locals())
 
     def build(table: Table) -> Interactions:
         data = Interactions.from_table(table)
@@ -155,7 +133,7 @@ def read_interactions(
             data = data.with_doubts()
         return data
 
-    return _read(source, options, build)
+    return _read(source, ReadOptions(**options), build)
 
 
 def read_events(source: str, options: ReadOptions) -> tuple[Events, DataSource]:

@@ -374,11 +374,13 @@ def _as_series(ids: Iterable[Any]) -> pl.Series:
         )
     values = ids if isinstance(ids, np.ndarray) else list(ids)
     if isinstance(values, list) or values.dtype == object:
-        kinds = {id_kind(value) for value in values}
-        if len(kinds) > 1 or None in kinds:
-            other = next((v for v in values if id_kind(v) is None), None)
-            got = "a mixture" if None not in kinds else f"{type(other).__name__} {repr(other)[:60]}"
-            raise DataError(f"ids must be strings or integers, all of one type, got {got}; cast them.")
+        kind = id_kind(values[0]) if len(values) else None
+        for row, value in enumerate(values, start=1):
+            if kind is None or id_kind(value) != kind:
+                raise DataError(
+                    f"row {row}: ids must be strings or integers, all of one type, got "
+                    f"{type(value).__name__} {repr(value)[:60]}; cast them."
+                )
     try:
         return pl.Series(values)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):

@@ -13,6 +13,7 @@ import polars as pl
 
 from shortlist.core.engine import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.core.params import check_choice, check_whole, warn
+from shortlist.core.tables import html
 from shortlist.data.columns import (
     NO_RETURNS,
     DataSource,
@@ -21,7 +22,6 @@ from shortlist.data.columns import (
     ReturnTotals,
     Table,
     belongs_to_other_role,
-    html_table,
     is_future,
     sql_name,
     to_pandas,
@@ -812,9 +812,8 @@ class Interactions(UsersAndItems):
         return replace(self, item_names=first_names(self.items, self.items.lookup(item_id), item_name))
 
     def _repr_html_(self) -> str:
-        return html_table(
-            repr(self), self.where(np.arange(self.n_rows) < 5).to_frame(names=True), self.n_rows
-        )
+        head = self.where(np.arange(self.n_rows) < 5).to_frame(names=True)
+        return html(head, repr(self), self.n_rows)
 
     def where(self, keep: Bools) -> Self:
         """Return the rows marked in `keep`, with all users and items.

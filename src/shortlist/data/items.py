@@ -13,7 +13,8 @@ import polars as pl
 
 from shortlist.core.checks import check_ids, file_error
 from shortlist.core.params import check_whole, short_repr
-from shortlist.data.columns import DataSource, Format, check_distinct, find_column, html_table, to_polars
+from shortlist.core.tables import html
+from shortlist.data.columns import DataSource, Format, check_distinct, find_column, to_polars
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.sources import explain_errors, find_sources, read_plain_table
 from shortlist.errors import ConfigError, DataError
@@ -139,16 +140,6 @@ def _convert_vectors(column: pl.Series) -> pl.Series:
             f"column {column.name!r:.60}: vectors must hold finite numbers, got others; make such rows null."
         )
     return vectors
-
-
-def check_columns(frame: pl.DataFrame, more: "Items") -> pl.DataFrame:
-    """The columns of `frame` for the rows of `more`; missing ones are null."""
-    return pl.DataFrame(
-        [
-            more.table[name] if name in more.kinds else pl.Series(name, [None] * len(more), dtype)
-            for name, dtype in frame.schema.items()
-        ]
-    )
 
 
 def to_frame(table: Any) -> pl.DataFrame:
@@ -320,7 +311,7 @@ class Items:
 
     def _repr_html_(self) -> str:
         head = self.table.head(5).insert_column(0, self.ids.values.head(5).alias("item_id"))
-        return html_table(repr(self), head, len(self))
+        return html(head, repr(self), len(self))
 
     def columns_of(self, kind: str) -> list[str]:
         """Return the columns of one kind, in the order of the table.
@@ -355,7 +346,8 @@ class Items:
         at = self.ids.lookup(more.ids.values)
         kept = pl.Series(range(len(self)), dtype=pl.Int64)
         kept = kept.filter(~kept.is_in(pl.Series(at[at >= 0], dtype=pl.Int64).to_list()))
-        table = pl.concat([self.table[kept], check_columns(self.table, more)])
+        columns = [name for name in self.kinds if name in more.kinds]
+        table = pl.concat([self.table[kept], more.table.select(columns)], how="diagonal")
         ids = pl.concat([self.ids.values.gather(kept), more.ids.values.cast(self.ids.values.dtype)])
         names = None
         if self.names is not None:

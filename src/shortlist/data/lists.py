@@ -13,13 +13,13 @@ import polars as pl
 from shortlist.core.charts import Figure, length_chart
 from shortlist.core.files import atomic_write
 from shortlist.core.params import check_whole
+from shortlist.core.tables import html
 from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
     DataSource,
     column_names,
     find_column,
-    html_table,
     match_columns,
     plain_name,
     to_pandas,
@@ -94,7 +94,7 @@ class RankedList:
             columns |= {"score": map(float, self.scores)}
         table = pl.DataFrame({name: list(values) for name, values in columns.items()})
         end = "" if self.reason is None else f"; it ends because {REASON_TEXT[self.reason]}"
-        return html_table(f"{len(self)} items for user {self.user_id}{end}", table)
+        return html(table, f"{len(self)} items for user {self.user_id}{end}")
 
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
@@ -241,7 +241,7 @@ class RankedLists:
 
     def _repr_html_(self) -> str:
         table = self[:5].to_frame(names=True).filter(pl.col("rank") <= 5)
-        return html_table(repr(self), table, max(self.items.size, len(self)))
+        return html(table, repr(self), max(self.items.size, len(self)))
 
     def plot(self, *, longest: int = 20) -> Figure:
         """Draw how many users have a list of 0, 1, 2 … items.

@@ -45,9 +45,7 @@ def plain_sources(paths: list[Path]) -> list[Path] | list[bytes]:
     for path, start in zip(paths, starts, strict=True):
         if start[:2] in ZLIB:
             raise DataError(f"{path}: zlib-compressed files are not supported; decompress the file.")
-    if not any(start[:2] == GZIP or start == ZSTD for start in starts):
-        return paths
-    return [decompress(path) for path in paths]
+    return [decompress(path) for path in paths] if any(map(_is_packed, starts)) else paths
 
 
 def _start(path: Path) -> bytes:
@@ -55,27 +53,54 @@ def _start(path: Path) -> bytes:
         return file.read(4)
 
 
+def _is_packed(start: bytes) -> bool:
+    """Whether a file that begins with these bytes is compressed by gzip or zstd."""
+    return start[:2] == GZIP or start[:4] == ZSTD
+
+
 def decompress(path: Path) -> bytes:
     """The contents of a file, decompressed if it starts like a gzip or zstd file; bounded."""
-    start = _start(path)
-    if start[:2] != GZIP and start != ZSTD:
+    if not _is_packed(_start(path)):
         if is_compressed(path):
             raise damaged_error(path)
         return path.read_bytes()
     chunks, size = [], 0
     try:
-        for chunk in _gzip_chunks(path) if start[:2] == GZIP else _zstd_chunks(path):
-            size += len(chunk)
-            check_size(path, size)
-            chunks.append(chunk)
+        with open_packed(path) as stream:
+            while chunk := bytes(stream.read(CHUNK)):
+                size += len(chunk)
+                check_size(path, size)
+                chunks.append(chunk)
     except (OSError, EOFError, zlib.error) as error:
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, gzip.BadGzipFile):
             raise
         raise damaged_error(path) from None
     content = b"".join(chunks)
-    if content[:2] == GZIP or content[:4] == ZSTD:
+    if _is_packed(content):
         raise DataError(f"{path}: the file is compressed twice; decompress it once.")
     return content
+
+
+@contextmanager
+def open_packed(path: Path) -> Iterator[Any]:
+    """The bytes of a file, decompressed; zstd needs the standard library (3.14), zstandard or pyarrow."""
+    with path.open("rb") as raw:
+        start = raw.read(4)
+        raw.seek(0)
+        if start[:2] == GZIP:
+            yield gzip.GzipFile(fileobj=raw)
+        elif start != ZSTD:
+            yield raw
+        elif find_spec("compression") is not None:
+            yield import_module("compression.zstd").ZstdFile(raw)
+        elif find_spec("zstandard") is not None:
+            yield import_module("zstandard").ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        elif find_spec("pyarrow") is not None:
+            yield import_module("pyarrow").CompressedInputStream(raw, "zstd")
+        else:
+            raise DataError(
+                f"{path}: this zstd file needs the package zstandard; install it, or decompress the file."
+            )
 
 
 def damaged_error(path: Path) -> DataError:
@@ -92,30 +117,6 @@ def check_size(path: Path, size: int) -> None:
             f"{path}: the compressed file must not expand to more than {limit}, got more; if you trust it, "
             "decompress it and read the result."
         )
-
-
-def _gzip_chunks(path: Path) -> Iterator[bytes]:
-    with gzip.open(path) as file:
-        while chunk := file.read(CHUNK):
-            yield chunk
-
-
-def _zstd_chunks(path: Path) -> Iterator[bytes]:
-    """The contents of a zstd file, through the standard library (Python 3.14), zstandard or pyarrow."""
-    with path.open("rb") as raw:
-        stream: Any
-        if find_spec("compression") is not None:
-            stream = import_module("compression.zstd").ZstdFile(raw)
-        elif find_spec("zstandard") is not None:
-            stream = import_module("zstandard").ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        elif find_spec("pyarrow") is not None:
-            stream = import_module("pyarrow").CompressedInputStream(raw, "zstd")
-        else:
-            raise DataError(
-                f"{path}: this zstd file needs the package zstandard; install it, or decompress the file."
-            )
-        while chunk := bytes(stream.read(CHUNK)):
-            yield chunk
 
 
 FORMATS: dict[str, Format] = {
@@ -149,7 +150,7 @@ def find_files(source: Any) -> list[Path]:
         if not paths:
             raise DataError("a list of files must have at least one entry, got an empty list; add one.")
         return paths
-    path = _expand_user(Path(source))
+    path = Path(source)
     try:
         if path.is_file():
             return [_check_not_empty(path)]
@@ -169,14 +170,6 @@ def find_files(source: Any) -> list[Path]:
             "extension."
         )
     raise DataError(f"{redact_uri(path)}: no such file; {_suggest(path)}")
-
-
-def _expand_user(path: Path) -> Path:
-    """The path with ~ replaced by the home folder, unless a folder or file has that very name."""
-    try:
-        return path if Path(*path.parts[:1]).exists() else path.expanduser()
-    except (RuntimeError, OSError, ValueError):  # no such user; a name that is too long or has a null byte
-        return path
 
 
 def _match(pattern: Path) -> list[Path]:
@@ -250,7 +243,7 @@ def recognize_dialect(path: Path, kind: str, separator: str | None, encoding: st
 
 def _is_other_text(head: bytes) -> bool:
     """Whether bytes are text that is not UTF-8; the last character may be cut."""
-    if b"\0" in head or head[:2] in (GZIP, *ZLIB) or head[:4] == ZSTD:
+    if b"\0" in head or head[:2] in ZLIB or _is_packed(head):
         return False
     try:
         head.decode()
@@ -270,15 +263,11 @@ def _count_fields(lines: list[str], separator: str) -> int:
 
 def _head_bytes(path: Path) -> bytes:
     """The first bytes of a file, decompressed; empty if it is damaged, which is reported later."""
-    start = _start(path)
     try:
-        if start[:2] == GZIP or start == ZSTD:
-            chunks = _gzip_chunks(path) if start[:2] == GZIP else _zstd_chunks(path)
-            return next(chunks, b"")[:HEAD]
+        with open_packed(path) as stream:
+            return bytes(stream.read(HEAD))
     except (OSError, EOFError, zlib.error, DataError):
         return b""
-    with path.open("rb") as file:
-        return file.read(HEAD)
 
 
 def is_json_array(path: Path) -> bool:
@@ -522,27 +511,16 @@ def _objects(path: Path, skip_strings_of: str | None = None) -> Iterator[tuple[i
     """(row, object) of the lines of a file; lines whose column is a string can be skipped, which is fast."""
     key = re.escape(json.dumps(skip_strings_of, ensure_ascii=False)).encode()
     bare, present = re.compile(key + rb'\s*:\s*[^"\s]'), re.compile(key + rb"\s*:")
-    for number, line in enumerate(_lines(path), start=1):
-        if skip_strings_of is not None and bare.search(line) is None and present.search(line) is not None:
-            continue
-        try:
-            row = json.loads(line) if line.strip() else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield number, row
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a file, compressed or not."""
-    if path.suffix.lower() == ".gz":
-        with gzip.open(path) as file:
-            yield from file
-    elif is_compressed(path):
-        yield from decompress(path).splitlines()
-    else:
-        with path.open("rb") as file:
-            yield from file
+    with io.BytesIO(decompress(path)) if _is_packed(_start(path)) else path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if skip_strings_of is not None and bare.search(line) is None and present.search(line) is not None:
+                continue
+            try:
+                row = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(row, dict):
+                yield number, row
 
 
 def parse_integers(ids: pl.Series) -> pl.Series:
