@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.core.params import check_whole, is_number, short_repr
-from shortlist.data.columns import parse_duration
+from shortlist.core.params import check_whole, short_repr
+from shortlist.data.columns import parse_duration, parse_times
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import ConfigError, DataError
 from shortlist.types import Bools
@@ -245,7 +245,7 @@ def by_time(data: Interactions | Any, cut: datetime | date | str | float) -> Spl
     data
         Interactions with times, or a table of them. Users without rows before the cut are not tested.
     cut
-        Start of the test period: datetime, date, ISO 8601 string or epoch seconds; UTC if it has no zone.
+        Start of the test period: datetime, date, ISO 8601 string or epoch number; UTC if it has no zone.
 
     Returns
     -------
@@ -378,26 +378,16 @@ def _check_order(source: Interactions | Any, name: str) -> Interactions:
     return data
 
 
-def _parse_time(time: datetime | date | str | float) -> int:
-    """Microseconds since 1970 UTC; a time without zone is UTC."""
-    if isinstance(time, str):
-        try:
-            time = datetime.fromisoformat(time)
-        except ValueError:
-            raise ConfigError(
-                f"a time must be ISO 8601 or epoch seconds, got {time!r}; write 2001-02-01."
-            ) from None
-    if isinstance(time, datetime):
-        aware = time if time.tzinfo else time.replace(tzinfo=UTC)
-        return round(aware.timestamp() * 1e6)
-    if isinstance(time, date):
-        return _parse_time(datetime(time.year, time.month, time.day, tzinfo=UTC))
-    if not is_number(time) or not abs(time) < 1e11:  # NaN fails too
+def _parse_time(cut: datetime | date | str | float) -> int:
+    """Microseconds since 1970 UTC, read as the readers do."""
+    try:
+        return int(parse_times(pl.Series("cut", [cut]))[0])
+    except (DataError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise ConfigError(
-            f"a time must be ISO 8601, a date or epoch seconds below 1e11, got {short_repr(time)}; "
-            "write '2001-02-01', or divide milliseconds by 1000."
-        )
-    return round(time * 1e6)
+            f"cut must be a date, an ISO 8601 string or an epoch number, got {short_repr(cut)}; write "
+            "'2001-02-01'.",
+            parameter="cut",
+        ) from None
 
 
 def as_datetime(micros: int) -> datetime:

@@ -11,9 +11,10 @@ import polars as pl
 from scipy.sparse import csr_array, hstack
 
 from shortlist.core.checks import check_array, check_starts, check_text, check_whole_value, file_error
+from shortlist.data.columns import to_polars
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN
-from shortlist.data.items import KINDS, Items, to_frame
+from shortlist.data.items import KINDS, Items
 from shortlist.errors import DataError
 from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sparse import SparseRows, row_norms
@@ -294,7 +295,7 @@ class FeatureSpace:
         """Items as they are; columns of a table have the kinds of `fit`, whatever its size."""
         if isinstance(items, Items):
             return items
-        frame = to_frame(items)
+        frame = to_polars(items, "items")
         columns: dict[str, Any] = {}
         for field in self.fields:
             kind = frame.schema.get(field.name)

@@ -114,7 +114,8 @@ def _remove_leftovers(folder: Path, prefix: str) -> None:
 def lock_file(descriptor: int, *, wait: bool) -> bool:
     """Lock an open file for this process; the system releases the lock when the process ends.
 
-    Return whether it was locked. File systems without locks lock nothing.
+    Return whether it was locked; BlockingIOError if another process has it. File systems without locks lock
+    nothing.
     """
     if sys.platform == "win32":
         return False
@@ -122,6 +123,8 @@ def lock_file(descriptor: int, *, wait: bool) -> bool:
 
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise
     except OSError:
         return False
     return True
@@ -133,19 +136,15 @@ def claim_folder(folder: Path) -> Iterator[None]:
     if sys.platform == "win32":
         yield
         return
-    import fcntl
-
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor, wait=False)
         except BlockingIOError:
             raise DataError(
                 f"{folder} must not be written by two processes, got a second one; wait for the first, or "
                 "choose another folder."
             ) from None
-        except OSError:
-            pass
         yield
     finally:
         os.close(descriptor)

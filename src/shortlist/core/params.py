@@ -157,7 +157,10 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise ConfigError unless the value is one of the choices."""
     choices = tuple(choices)
     if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {short_repr(value)}; choose one.")
+        listed = ", ".join(choices)
+        raise ConfigError(
+            f"{name} must be one of {listed}, got {short_repr(value)}; choose one.", parameter=name
+        )
 
 
 def check_fraction(**values: Any) -> None:

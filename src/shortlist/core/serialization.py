@@ -288,7 +288,7 @@ def load_artifact(path: str | Path, kind: str) -> Artifact:
             raise _InvalidError(f"it holds a {about['kind']}, not a {kind}; load it as a {about['kind']}.")
         size = max((end for _, _, _, end in tensors.values()), default=0)
         payload = np.empty(size, np.uint8)
-        if _read_into(file, payload) != size or file.read(1):
+        if file.readinto(payload.data) != size or file.read(1):
             raise _InvalidError("it is truncated or has extra bytes; save the model again.")
         if hashlib.sha256(payload.data).hexdigest() != about["sha256"]:
             raise _InvalidError("it is damaged or was edited (its checksum differs); save the model again.")
@@ -419,14 +419,6 @@ def _check_names(names: list[str]) -> None:
     for name in names:
         if not NAME.fullmatch(name):
             raise _InvalidError(f"the name {name[:80]!a} is not allowed; save the model again.")
-
-
-def _read_into(file: BufferedReader, payload: npt.NDArray[np.uint8]) -> int:
-    """Fill the buffer from the file; return the number of bytes read."""
-    view, done = payload.data, 0
-    while done < len(view) and (count := file.readinto(view[done:])):
-        done += count
-    return done
 
 
 def _join_series(name: str, dtype: Any, arrays: Arrays) -> pl.Series:

@@ -20,9 +20,9 @@ from shortlist.cutoff.prices import (
     contact_worth,
     solve,
 )
-from shortlist.data.columns import find_column, plain_name
+from shortlist.data.columns import find_column, plain_name, to_polars
 from shortlist.data.ids import IdMap
-from shortlist.data.items import ItemGroups, Items, check_group_limits, to_frame
+from shortlist.data.items import ItemGroups, Items, check_group_limits
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.allocation import (
@@ -315,7 +315,7 @@ def _lists_of_table(table: Any, item_ids: IdMap | None) -> RankedLists:
     The order of its rows changes nothing.
     """
     try:
-        frame = to_frame(table)
+        frame = to_polars(table)
     except DataError:
         raise DataError(
             "candidates must be RankedLists or a polars, pandas or Arrow table, got a "
@@ -450,7 +450,7 @@ def _read_stock(limits: Any, ids: IdMap, content: Items | None) -> Longs:
 def _table_limits(table: Any) -> dict[Any, float]:
     """Item id → limit of a table."""
     try:
-        frame = to_frame(table)
+        frame = to_polars(table)
     except DataError:
         raise ConfigError(
             "item_limits must be a number, a mapping, a table or the name of a column of items, got "

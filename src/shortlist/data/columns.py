@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.checks import file_error
-from shortlist.core.params import is_finite, short_repr
+from shortlist.core.params import check_choice, is_finite, short_repr
 from shortlist.data.ids import id_series
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
@@ -158,34 +158,18 @@ class ReadOptions:
         return replace(self, **names._asdict())
 
     def __post_init__(self) -> None:
-        choices = {"negative_weights": get_args(NegativeWeights), "missing": get_args(Missing)}
-        choices |= {"future": (*get_args(Future), None), "format": (*get_args(AnyFormat), None)}
-        for name, allowed in choices.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                listed = " or ".join(repr(choice) for choice in allowed if choice is not None)
-                raise ConfigError(
-                    f"{name} must be one of {listed}, got {short_repr(value)}; choose one.", parameter=name
-                )
+        check_choice("negative_weights", self.negative_weights, get_args(NegativeWeights))
+        check_choice("missing", self.missing, get_args(Missing))
+        if self.future is not None:
+            check_choice("future", self.future, get_args(Future))
+        if self.format is not None:
+            check_choice("format", self.format, get_args(AnyFormat))
         if self.min_rating is not None and not is_finite(self.min_rating):
             raise ConfigError(
                 f"min_rating must be a number, got {short_repr(self.min_rating)}; pass the lowest rating "
                 "that counts as liked, such as 4.",
                 parameter="min_rating",
             )
-
-    def subtract_min_rating(self, weight: Floats) -> Floats:
-        """(n_rows,) ratings below `min_rating` become their negative distance from it; the others stay."""
-        if self.min_rating is None:
-            return weight
-        return np.where(weight < self.min_rating, weight - np.float32(self.min_rating), weight).astype(
-            np.float32
-        )
-
-    def describe_rated(self, n: int, n_rows: int, where: str = "") -> str:
-        """A sentence on n rows below `min_rating`."""
-        outcome = "kept as negative feedback" if self.negative_weights == "keep" else "dropped"
-        return f"{n:,} of {n_rows:,} rows have a rating below {self.min_rating:g}{where} and were {outcome}."
 
 
 def _expand(words: str) -> str:
@@ -559,7 +543,8 @@ class Table:
         numbers, note = parse_numbers(column) if column.dtype == pl.String else (column, None)
         if note is not None:
             self.note(note)
-        return self.options.subtract_min_rating(_check_weights(numbers, column))
+        weight, least = _check_weights(numbers, column), self.options.min_rating
+        return weight if least is None else np.where(weight < least, weight - np.float32(least), weight)
 
     @property
     def has_ratings(self) -> bool:
@@ -568,37 +553,32 @@ class Table:
 
     def note_negative(self, n: int, n_rows: int, outcome: ReturnTotals | None = None) -> None:
         """Add a note on n rows of negative weight; DataError if no row is left."""
-        options, where = self.options, f" (column {self.roles.get('weight')!r})"
-        if options.min_rating is not None:
-            self.note(options.describe_rated(n, n_rows, where))
-        if not n:
-            return
-        rows = f"{n:,} of {n_rows:,} rows have a negative weight{where}"
-        n_left = n_rows if options.negative_weights == "keep" else n_rows - n
+        is_rated, is_kept = self.options.min_rating is not None, self.options.negative_weights == "keep"
+        rule = f"a rating below {self.options.min_rating:g}" if is_rated else "a negative weight"
+        rows = f"{n:,} of {n_rows:,} rows have {rule} (column {self.roles.get('weight')!r})"
+        n_removed = (0 if is_kept else n) + (0 if outcome is None else outcome.removed)
+        if n and n_removed == n_rows:
+            raise DataError(
+                f'{rows}, which leaves none; pass negative_weights="keep", or weight="" to ignore it.',
+                parameter="min_rating" if is_rated else "negative_weights",
+            )
         if outcome is not None:
-            n_left -= outcome.removed
             self.note(
                 f"{rows}, such as a return: {outcome.matched:,} were subtracted from the latest earlier "
                 f"purchases of the same user and item, of which {outcome.removed:,} were removed and "
                 f"{outcome.reduced:,} reduced; {n - outcome.matched:,} without such a purchase were dropped "
                 "(--negative_weights)."
             )
-        elif options.min_rating is None and options.negative_weights == "keep":
+        elif is_rated:
+            self.note(f"{rows} and were {'kept as negative feedback' if is_kept else 'dropped'}.")
+        elif n and is_kept:
             self.note(
                 f"{rows} and were kept as negative feedback; models use it if their weighting is not 'none'."
             )
-        elif options.min_rating is None and n_left:
+        elif n:
             self.doubt(
                 f"{rows}, such as a return or a dislike, and were dropped; the earlier purchase stays. Pass "
                 'negative_weights="keep" (--negative_weights keep) to keep them.'
-            )
-        if not n_left:
-            rated = options.min_rating is not None
-            rule = f"a rating below {options.min_rating:g}" if rated else "a negative weight"
-            raise DataError(
-                f"{n:,} of {n_rows:,} rows have {rule}{where}, which leaves none; pass "
-                'negative_weights="keep", or weight="" to ignore the column.',
-                parameter="min_rating" if rated else "negative_weights",
             )
 
     def labels(self) -> pl.Series | None:
@@ -788,18 +768,21 @@ def preview_columns(frame: Any, wanted: list[str]) -> pl.DataFrame:
 
 def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
     """The wanted columns as a polars table."""
-    if isinstance(frame, pl.LazyFrame):
-        return frame.select(wanted).collect()
-    if isinstance(frame, pl.DataFrame):
-        return frame.select(wanted)
-    if hasattr(frame, "column_names"):
+    if isinstance(frame, (pl.DataFrame, pl.LazyFrame)) or hasattr(frame, "column_names"):
         return to_polars(frame.select(wanted))
     originals = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
     return to_polars(frame[[originals[name] for name in wanted]])
 
 
-def to_polars(frame: Any) -> pl.DataFrame:
-    """A pandas or Arrow table as a polars table."""
+def to_polars(frame: Any, what: str = "data") -> pl.DataFrame:
+    """A polars, pandas or Arrow table as a polars table; `what` it is, for messages."""
+    if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
+        return frame.lazy().collect()
+    if not (hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__dataframe__")):
+        raise DataError(
+            f"{what} must be a polars, pandas or Arrow table, got a {type(frame).__name__}; convert it, or "
+            "read a file."
+        )
     try:
         return pl.DataFrame(frame)
     except ImportError:

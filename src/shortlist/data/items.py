@@ -142,20 +142,6 @@ def _convert_vectors(column: pl.Series) -> pl.Series:
     return vectors
 
 
-def to_frame(table: Any) -> pl.DataFrame:
-    """A polars, pandas or Arrow table as a polars table."""
-    if isinstance(table, pl.LazyFrame):
-        return table.collect()
-    if isinstance(table, pl.DataFrame):
-        return table
-    if not (hasattr(table, "__arrow_c_stream__") or hasattr(table, "__dataframe__")):
-        raise DataError(
-            f"items must be a polars, pandas or Arrow table, got a {type(table).__name__}; use read_items "
-            "for a file."
-        )
-    return to_polars(table)
-
-
 @dataclass(frozen=True, eq=False)
 class Items:
     """Content of items, one row per item: categories, tags, text, numbers, dates and vectors; immutable.
@@ -269,7 +255,7 @@ class Items:
         >>> items.source.describe()
         'columns: item_id = sku, categories = brand; not used: url'
         """
-        table = to_frame(frame)
+        table = to_polars(frame, "items")
         check_distinct(table.columns)
         id_column = _id_column(table, item_id)
         given = {
@@ -522,7 +508,7 @@ class ItemGroups:
     def of(cls, items: Any, aligned: IdMap, fields: Sequence[str] | None = None) -> Self:
         """The named columns of items with one value per item; without names, those of `group_fields`."""
         if not isinstance(items, Items):
-            frame = to_frame(items)
+            frame = to_polars(items, "items")
             given = [name for name in fields or () if name in frame.columns]
             items = Items.from_frame(frame, categories=given or None)
         names = group_fields(items) if fields is None else list(fields)
@@ -545,7 +531,7 @@ class ItemGroups:
 
     def update(self, items: Any, aligned: IdMap) -> Self:
         """With the groups of more items, as Items or a table; a row replaces the row of the same id."""
-        given = items.kinds if isinstance(items, Items) else to_frame(items).columns
+        given = items.kinds if isinstance(items, Items) else to_polars(items, "items").columns
         names = [name for name in self.table.columns if name in given]
         merged = self.items.merge(ItemGroups.of(items, aligned, names).items)
         return replace(self, ids=merged.ids, table=merged.table, aligned=aligned)

@@ -18,7 +18,6 @@ from shortlist.data.columns import (
     REQUIRED,
     ColumnNames,
     DataSource,
-    column_names,
     find_column,
     match_columns,
     plain_name,
@@ -102,10 +101,6 @@ PER_ITEM = ("items", "scores", "probabilities", "propensities")  # arrays with a
 PER_LIST = ("boundary", "reason", "expected_sizes")  # arrays with an entry per list
 NUMBERS = ("rank", "score", "probability", "propensity", "boundary")
 IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
-NATIVE = (
-    *(pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64),
-    *(pl.Float32, pl.Float64),
-)
 FORMATS = (".parquet", ".csv", ".jsonl")
 
 REASON_TEXT = {
@@ -635,12 +630,7 @@ LIST_ALIASES = {
 
 def collect_table(frame: Any) -> pl.DataFrame:
     """Any table as a polars table; item ids that pandas made floats, as some are missing, become integers."""
-    if isinstance(frame, pl.DataFrame):
-        return frame
-    column_names(frame)  # refuses what is not a table
-    if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
-    table = to_polars(frame)
+    table = to_polars(frame, "lists")
     name = find_list_column("item_id", table.columns)
     if name is not None and table[name].dtype.is_float():
         ids = table[name].fill_nan(None)
@@ -682,7 +672,7 @@ def describe_columns(names: list[str]) -> str:
 def _parse_numbers(frame: pl.DataFrame, name: str) -> pl.Series:
     """A column as numbers; text is converted."""
     column = frame[name]
-    if column.dtype in NATIVE:
+    if column.dtype.is_float() or (column.dtype.is_integer() and column.dtype != pl.Int128):
         return column
     try:
         numbers = column.cast(pl.Float64, strict=False)
