@@ -18,10 +18,9 @@ from scipy.sparse import csr_array
 
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import METRICS, evaluate, slice_metrics
-from shortlist.evaluation.ground_truth import as_lists
 from tests.evaluation import cases, naive
 from tests.evaluation.cases import LISTS, TRUTH, interactions
 
@@ -523,6 +522,6 @@ class TestErrors:
 
 @pytest.mark.parametrize("indptr", [[0, 2, 1, 2], [1, 1, 1, 2]])
 def test_lists_with_wrong_starts_are_refused(indptr):
-    lists = as_lists({"ann": ["a"], "bob": ["b"], "eve": []})
+    lists = read_candidates({"ann": ["a"], "bob": ["b"], "eve": []})
     with pytest.raises(DataError, match="must start at 0 and never decrease"):
         evaluate(replace(lists, indptr=np.array(indptr)), interactions(TRUTH))

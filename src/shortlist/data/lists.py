@@ -796,8 +796,8 @@ KINDS = (
 )
 
 
-def read_candidates(source: Any) -> RankedLists:
-    """Ranked candidates from anything that holds a user, an item and a score or a rank."""
+def read_candidates(source: Any, what: str = "candidates") -> RankedLists:
+    """Ranked lists from anything that holds a user, an item and a score or a rank; `what`: for messages."""
     if isinstance(source, RankedLists):
         return source
     if isinstance(source, str | Path):
@@ -813,7 +813,7 @@ def read_candidates(source: Any) -> RankedLists:
     except DataError as error:
         if "must be a polars, pandas or Arrow table" not in str(error):
             raise
-        raise DataError(f"candidates must be {KINDS}, got {type(source).__name__}; convert them.") from None
+        raise DataError(f"{what} must be {KINDS}, got {type(source).__name__}; convert them.") from None
 
 
 def read_candidate_table(path: Path) -> pl.DataFrame:
@@ -909,7 +909,7 @@ def _frame_of(source: Mapping[Any, Any], number: str) -> pl.DataFrame:
 
     A query without items has one row without an item.
     """
-    rows: list[tuple[Any, Any, float | None]] = []
+    users, items, values = list[Any](), list[Any](), list[float | None]()
     for user, entry in source.items():
         pairs = _hits(entry)
         if pairs is None and isinstance(entry, Mapping):
@@ -927,8 +927,10 @@ def _frame_of(source: Mapping[Any, Any], number: str) -> pl.DataFrame:
                 f"every query must have items, got {entry!r:.60} for {user!r:.60}; pass {{query: {{item: "
                 f"{number}}}}} or {{query: [item]}}."
             )
-        rows += [(user, item, value) for item, value in pairs or [(None, None)]]
-    users, items, values = zip(*rows, strict=True) if rows else ((), (), ())
+        for item, value in pairs or [(None, None)]:
+            users.append(user)
+            items.append(item)
+            values.append(value)
     try:
         table = pl.DataFrame(
             {"user_id": users, "item_id": items, number: pl.Series(values, dtype=pl.Float64)}

@@ -9,10 +9,10 @@ import polars as pl
 from shortlist.core.metrics import AT_N, Metric, Money, first_maximum, metrics_to_optimize, sums_at_n
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, read_candidates
 from shortlist.errors import ConfigError
 from shortlist.evaluation.evaluate import evaluate
-from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
+from shortlist.evaluation.ground_truth import GroundTruth, Lists
 from shortlist.evaluation.report import Report
 from shortlist.kernels.lists import find_best_prefixes
 from shortlist.types import Doubles, Longs
@@ -79,7 +79,7 @@ def fixed_n_curve(
         for name in dict.fromkeys([*AT_N, *metrics_to_optimize()])
         if money is not None or not Metric.registry[name].needs_money
     )
-    chunk = ground.chunk(as_lists(rankings))
+    chunk = ground.chunk(read_candidates(rankings, "lists"))
     sums = sums_at_n(
         chunk.indptr,
         ground.relevant(chunk),
@@ -155,7 +155,7 @@ def oracle(
     >>> oracle({"ann": ["tea", "milk", "rice"], "bob": ["salt"]}, truth).lengths.tolist()
     [2, 0]
     """
-    lists, ground = as_lists(rankings), GroundTruth(truth, users=users)
+    lists, ground = read_candidates(rankings, "lists"), GroundTruth(truth, users=users)
     best = np.zeros(len(lists), np.int64)
     chunk = ground.chunk(lists)
     find_best_prefixes(chunk.indptr, ground.relevant(chunk), ground.n_relevant(chunk), best)
@@ -243,7 +243,7 @@ def match_baselines(
     """
     if N < 1:
         raise ConfigError(f"N must be at least 1, got {N}; pass the length chosen on validation.")
-    given, ranked = as_lists(lists), as_lists(rankings)
+    given, ranked = read_candidates(lists, "lists"), read_candidates(rankings, "lists")
     ids = IdMap(GroundTruth(truth, users=users).user_ids)
     lengths, available = _lengths(given, ids.values), _lengths(ranked, ids.values)
     confidence = np.nan_to_num(top_confidence(ranked, ids.values), nan=-np.inf)

@@ -9,9 +9,9 @@ from scipy.sparse import csr_array
 
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, read_candidates
 from shortlist.errors import DataError
-from shortlist.evaluation.ground_truth import GroundTruth, Lists, as_lists
+from shortlist.evaluation.ground_truth import GroundTruth, Lists
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 
@@ -186,7 +186,9 @@ def measure_diversity(
     0.5
     """
     past = Interactions.of(history)
-    given = ListItems(as_lists(lists), past, None if truth is None else Interactions.of(truth))
+    given = ListItems(
+        read_candidates(lists, "lists"), past, None if truth is None else Interactions.of(truth)
+    )
     metrics = ListMetric.registry.items()
     return {
         name: metric.value(given) for name, metric in metrics if truth is not None or not metric.needs_truth

@@ -12,7 +12,7 @@ from shortlist.core.engine import Engine, check_engine
 from shortlist.core.metrics import Metric, Money, discounts
 from shortlist.core.params import check_fraction, check_whole, short_repr
 from shortlist.data.interactions import Interactions, warn_if_trained_on
-from shortlist.data.lists import RankedLists, list_parts
+from shortlist.data.lists import RankedLists, list_parts, read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.ground_truth import (
@@ -24,7 +24,6 @@ from shortlist.evaluation.ground_truth import (
     RepeatCounts,
     WeightedGains,
     as_chunks,
-    as_lists,
 )
 from shortlist.evaluation.report import Report, TimedReport
 from shortlist.evaluation.significance import paired_test
@@ -307,7 +306,7 @@ def _name_everyone(
         raise ConfigError(
             "users='everyone' needs the history, or lists in one piece, got several; pass history."
         )
-    whole = as_lists(lists)
+    whole = read_candidates(lists, "lists")
     return whole, whole.users.values
 
 
@@ -441,7 +440,7 @@ def _users_of_all(results: Mapping[str, Any]) -> pl.Series:
     runs = [run for given in results.values() for run in _runs(given) if not isinstance(run, Report)]
     if not runs:
         raise ConfigError("users='everyone' needs lists, got reports only; pass it to evaluate.")
-    return pl.concat([as_lists(run).users.values for run in runs]).unique(maintain_order=True)
+    return pl.concat([read_candidates(run, "lists").users.values for run in runs]).unique(maintain_order=True)
 
 
 def _runs(given: Any) -> list[Any]:

@@ -8,10 +8,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import polars as pl
 
-from shortlist.data.columns import to_polars
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import NO_WEIGHT, Interactions, without_negative
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import Chunk, Truth, count_distinct, mark_hits
 from shortlist.kernels.rows import read_only, starts
@@ -31,64 +30,13 @@ ListsOrChunks = Lists | Iterable[Lists]
 LIST_TYPES = (RankedLists, ArrowTable, pl.LazyFrame, Mapping, str, Path)  # types of `Lists`, for isinstance
 
 
-def as_lists(lists: Lists) -> RankedLists:
-    """Convert any accepted input to RankedLists."""
-    if isinstance(lists, RankedLists):
-        return lists
-    if isinstance(lists, (str, Path)):
-        return RankedLists.read(lists)
-    if isinstance(lists, Mapping):
-        return RankedLists.from_frame(_mapping_frame(lists))
-    if isinstance(lists, pl.LazyFrame):
-        return RankedLists.from_frame(lists.collect())
-    if isinstance(lists, ArrowTable):
-        return RankedLists.from_frame(_table_frame(lists))
-    raise DataError(
-        "lists must be RankedLists, a table with user_id and item_id, a mapping of user ids to item ids, a "
-        f"path or an iterable of these, got {type(lists).__name__}; pass what recommend returns."
-    )
-
-
 def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
     """The lists in one piece, or piece by piece if the caller passes an iterable."""
     if isinstance(lists, LIST_TYPES) or not isinstance(lists, Iterable):
-        yield as_lists(lists)
+        yield read_candidates(lists, "lists")
         return
     for chunk in lists:
-        yield as_lists(chunk)
-
-
-def _mapping_frame(lists: Mapping[Any, Iterable[Any]]) -> pl.DataFrame:
-    """A table of {user_id: [item_id, …]}; an empty list is a row without an item."""
-    text = next((user for user, items in lists.items() if isinstance(items, (str, bytes))), None)
-    if text is not None:
-        raise DataError(
-            f"a mapping of lists must hold a sequence of item ids per user, got a string for user {text!r}; "
-            "pass {user_id: [item_id, …]}."
-        )
-    shown = [list(items) or [None] for items in lists.values()]
-    owner = np.repeat(np.arange(len(shown)), [len(items) for items in shown])
-    try:
-        user_id, item_id = pl.Series(list(lists)), pl.Series([item for items in shown for item in items])
-    except TypeError as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(
-            f"ids must be all strings or all integers, got a mixture ({reason}); cast them."
-        ) from None
-    return pl.DataFrame({"user_id": user_id.gather(owner), "item_id": item_id})
-
-
-def _table_frame(table: ArrowTable) -> pl.DataFrame:
-    """A polars table; integer ids that pandas turned into floats, because some are missing, are restored."""
-    if isinstance(table, pl.DataFrame):
-        return table
-    frame = to_polars(table)
-    if "item_id" in frame.columns and frame["item_id"].dtype.is_float():
-        ids = frame["item_id"].fill_nan(None)
-        whole = ids.cast(pl.Int64, strict=False)
-        if whole.cast(pl.Float64).eq_missing(ids.cast(pl.Float64)).all():
-            frame = frame.with_columns(whole)
-    return frame
+        yield read_candidates(chunk, "lists")
 
 
 @dataclass(frozen=True, eq=False)
