@@ -26,7 +26,7 @@ split = sl.split.last_basket(data)
 assert sl.evaluate(model.recommend(N=9), split.test).mean("two_hits") > 0
 
 path = folder + "/shop.shortlist"
-words = ["--model", "LastBaskets", "--cutoff", "half-of-best", "--metric", "two_hits", "--out", path]
+words = ["--model", "LastBaskets", "--cutoff", "HalfOfBest", "--metric", "two_hits", "--out", path]
 assert main(["fit", folder + "/events.csv", *words, "--json"]) == 0
 saved = sl.load_model(path)
 assert (type(saved).__name__, type(saved.cutoff_).__name__) == ("LastBaskets", "HalfOfBest")

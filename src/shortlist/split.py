@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.core.params import check_whole, short_repr
+from shortlist.core.params import check_whole, short_repr, warn
 from shortlist.data.columns import parse_duration, parse_times
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import ConfigError, DataError
@@ -174,7 +174,7 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
 
 
 def random_items(data: Interactions | Any, one_in: int = 5, seed: int = 0) -> Split:
-    """Hold out items of each user at random, for data without times and baskets.
+    """Hold out items of each user at random, for data without times, baskets and repeats.
 
     Parameters
     ----------
@@ -197,13 +197,24 @@ def random_items(data: Interactions | Any, one_in: int = 5, seed: int = 0) -> Sp
     ConfigError
         If `one_in` is less than 2.
 
+    Warns
+    -----
+    DataWarning
+        If users interact with an item more than once.
+
     Examples
     --------
-    >>> split = sl.split.random_items(sl.load_dataset("sample"), one_in=5)
-    >>> split.train_valid.n_rows > 3 * split.test.n_rows
-    True
+    >>> likes = [(user, item) for user in range(20) for item in range(10)]
+    >>> split = sl.split.random_items(sl.Interactions.from_tuples(likes), one_in=5)
+    >>> split.test.n_rows, split.train_valid.n_rows
+    (40, 160)
     """
     data = Interactions.of(data)
+    if data.has_repeats:
+        warn(
+            "random_items holds out every row of an item, so that no test item is one that the user takes "
+            "again, and these data have such repeats; use sl.split.last_basket to test them."
+        )
     check_whole(2, one_in=one_in)
     check_whole(0, seed=seed)
 

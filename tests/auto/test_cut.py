@@ -1,5 +1,7 @@
 """`cut`: any table in, the cutoff that is best on other users out; the gain is measured on users left out."""
 
+import re
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,6 +10,8 @@ import shortlist as sl
 from shortlist.auto import cut as module
 from shortlist.cutoff import Cutoff, FixedN, UtilityRegression
 from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.reports.model_page import render_model_report
+from shortlist.reports.model_report import build_cut_report
 
 from ..cutoff.test_regression import world
 
@@ -43,6 +47,21 @@ def test_one_call_from_tables_to_lists():
     assert repr(result).startswith("CutResult(utility regression")
     assert result.curve["N"].to_list() == list(range(1, 31))
     assert result.calibration is None
+
+
+def test_only_the_gain_on_users_left_out_is_shown_and_every_n_of_the_folds():
+    candidates, truth = tables(n_lists=60)
+    result = sl.cut(candidates, truth, cutoffs=FEW)
+    assert str(result).count("over the best fixed N") == 1
+    assert not any("%" in note for note in result.notes)
+    shown = set(result.fixed.lengths.tolist())
+    assert len(shown) > 1
+    assert set(result.fixed_lengths) == shown
+    assert f"N = {' or '.join(map(str, sorted(shown)))})" in str(result)
+    page = render_model_report(build_cut_report("search", result))
+    assert f"best fixed N = {' or '.join(map(str, sorted(shown)))}" in page
+    assert not re.search(r"fixed N = \d+[<.)]", page)
+    assert "more than fixed N" in page
 
 
 def truth_of(table):

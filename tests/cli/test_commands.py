@@ -280,6 +280,19 @@ def test_fit_writes_a_report_on_unseen_baskets(capsys, tmp_path, monkeypatch, te
     assert about["rows"] == (rows if not test else rows - pl.read_csv("held.csv").height)
 
 
+def test_time_of_the_lists_is_said(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "sample", "--model", "PersonalFrequency", "--out", "m.shortlist", "--report", "r.html"]
+    assert main(words) == 0
+    sentence = "test basket; shortlist recommend makes lists as of the last event"
+    assert f"made at the time of the user's {sentence}" in capsys.readouterr().err
+    assert "made at the time of the user" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert main(["recommend", "m.shortlist", "--out", "lists.parquet"]) == 0
+    assert "lists as of 2024-06-28" in capsys.readouterr().err
+    assert main(["recommend", "m.shortlist", "--out", "lists.parquet", "--at", "2024-07-03"]) == 0
+    assert "lists as of" not in capsys.readouterr().err
+
+
 def test_no_report_without_validation(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "sample", "--quick", "--report", "report.html"]) == 2

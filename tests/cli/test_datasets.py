@@ -5,6 +5,7 @@ import json
 import pytest
 
 from shortlist.cli import main
+from shortlist.cli.app import COMMANDS
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +45,10 @@ def test_fetching_the_sample_says_there_is_nothing_to_fetch(capsys):
 def test_unknown_name_suggests_the_nearest(capsys, command):
     assert main(["datasets", command, "ml100k"]) == 2
     assert "did you mean 'ml-100k'?" in capsys.readouterr().err
+
+
+def test_help_has_the_summary_of_all_commands(capsys):
+    assert main(["datasets", "--help"]) == 0
+    out = capsys.readouterr().out
+    assert COMMANDS["datasets"].splitlines()[0] in out
+    assert "shortlist datasets show sample" in out

@@ -81,17 +81,6 @@ def test_bad_values_are_named(capsys, monkeypatch, name, value, words):
     assert words in capsys.readouterr().err
 
 
-def test_typos_in_the_environment_are_reported(capsys, monkeypatch):
-    monkeypatch.setenv("SHORTLIST_N_FACTOR", "5")
-    monkeypatch.setenv("SHORTLIST_SERVICE_HOST", "10.0.0.1")
-    capsys.readouterr()
-    assert main(["fit", "sample", "--quick", "--model", "Popularity"]) == 0
-    err = capsys.readouterr().err
-    sentence = "SHORTLIST_N_FACTOR is not a parameter and is ignored; did you mean SHORTLIST_N_FACTORS?"
-    assert err.count(sentence) == 1
-    assert "SERVICE" not in err
-
-
 @pytest.mark.parametrize("value", ["1.5", "inf", "nan", "-0.5"])
 def test_whole_numbers_are_not_rounded(capsys, monkeypatch, value):
     assert main(["fit", "sample", f"--trials={value}"]) == 2

@@ -443,3 +443,15 @@ def test_scores_are_no_probabilities():
         sl.allocate(RankedLists.from_frame(table))
     with pytest.raises(DataError, match="int"):
         sl.allocate(5)
+
+
+def test_probabilities_that_are_not_calibrated_warn():
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.DKBPRMF(n_epochs=1).fit(split.train)
+    lists = model.recommend(N=20)
+    for cutoff in (sl.cutoff.ExpectedValue(calibration="none"), sl.cutoff.FixedN()):
+        model.set_cutoff(cutoff.fit(lists, split.valid))
+        with pytest.warns(sl.errors.DataWarning, match="not calibrated .* fit the model with"):
+            model.allocate(budget=100)
+    model.set_cutoff(sl.cutoff.ExpectedValue(calibration="platt").fit(lists, split.valid))
+    assert model.allocate(budget=100).n_items == 100

@@ -30,6 +30,18 @@ def test_the_sentence_compares_with_the_same_total():
     assert "fewer purchases" in allocation_headline(scarce)
 
 
+def test_the_sentence_is_about_what_happened_if_that_is_known():
+    allocation = sl.allocate(TABLE, budget=2)
+    assert allocation_headline(allocation, RealOutcome.measure(allocation, TRUTH)) == (
+        "The same 2 items reached 100% more purchases than 1 for everyone (expected: 50% more purchases)."
+    )
+    nobody = sl.Interactions.from_tuples([("ann", "jam"), ("bob", "jam")])
+    money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.5)
+    assert allocation_headline(money, RealOutcome.measure(money, nobody)) == (
+        "The same 2 items earned -1 instead of -1 with 1 for everyone (expected: 300% more)."
+    )
+
+
 def test_real_outcomes_by_hand():
     real = RealOutcome.measure(sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1), TRUTH)
     assert (real.hits, real.hits_same, real.n_active) == (2.0, 1.0, 1)
@@ -42,7 +54,8 @@ def test_real_outcomes_by_hand():
     "limits", [{}, {"max_items": 1}, {"item_limits": 1}, {"cost": 0.2, "contact_cost": 0.1}]
 )
 def test_the_page_has_every_part(limits):
-    page = render_allocation_report(sl.allocate(TABLE, budget=2, **limits), "<shop>", TRUTH)
+    allocation = sl.allocate(TABLE, budget=2, **limits)
+    page = render_allocation_report(allocation, "<shop>", RealOutcome.measure(allocation, TRUTH))
     assert "&lt;shop&gt;" in page
     assert "<script" not in page
     assert page.count('<svg class="chart"') == (3 if "cost" in limits else 2)
@@ -65,7 +78,10 @@ def test_the_command_writes_lists_and_report_or_nothing(tmp_path, capsys):
     assert not report.exists()
     capsys.readouterr()
     assert main([*wrong, str(report), "--test", str(test)]) == 0
-    assert "for everyone, the same total" in capsys.readouterr().out
+    real, expected = capsys.readouterr().out.splitlines()[1:3]
+    assert real.startswith("Real: ")
+    assert expected.startswith("Expected: ")
+    assert "for everyone, the same total" in real
     lists = sl.RankedLists.read(out)
     assert lists.items.size == 300
     truth = split.test.to_frame()

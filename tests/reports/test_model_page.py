@@ -230,7 +230,9 @@ def test_headline_is_about_money_if_it_is_known(report, fixed, main, phrase):
 def test_money_that_f1_does_not_know(report):
     """A long list has a low F1 and earns more where items are cheap; the page must say so."""
     short, long = report.top_candidates.head(6), report.top_candidates.head(90)
-    found = replace(report, lists={"fixed": short, report.main: long}, N=6, money=Money(gain=1.5, cost=0.02))
+    found = replace(
+        report, lists={"fixed": short, report.main: long}, fixed_lengths=(6,), money=Money(1.5, 0.02)
+    )
     assert found.selected.f1 < found.fixed.f1
     assert found.selected.mean("value") > found.fixed.mean("value")
     earned = [f"{1000 * one.mean('value'):,.1f}" for one in (found.selected, found.fixed)]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+import shortlist as sl
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.split import by_time, last_basket, last_items, last_period, random_items
 
 DAY = 86_400
@@ -283,7 +284,13 @@ def test_random_items_depend_on_the_seed_alone():
 
 
 def test_random_items_with_times_are_not_requested_for_a_time():
-    assert random_items(data()).test_at is None
+    with pytest.warns(DataWarning, match="such repeats"):
+        assert random_items(data()).test_at is None
+
+
+def test_random_items_of_data_with_repeats_warn():
+    with pytest.warns(DataWarning, match="these data have such repeats; use sl.split.last_basket"):
+        random_items(sl.load_dataset("sample"))
 
 
 def at_microseconds(*times):

@@ -40,7 +40,8 @@ class CutResult:
     metric
         Metric that was maximized.
     scores
-        Mean metric of each cutoff that was tried, in two-fold cross-validation.
+        Mean metric of each cutoff that was tried, in the cross-validation that chose one. The chosen one
+        scores a little higher here than in `report`, because it was chosen by these scores.
     candidates
         The candidates of the users who were cross-validated, with the probabilities that the cutoffs of
         the other folds gave them, if they use probabilities.
@@ -50,6 +51,8 @@ class CutResult:
         Their lists, each ended by a cutoff that was selected and fitted on other users.
     fixed
         Their lists, each ended by the fixed N that was best for other users.
+    fixed_lengths
+        These N, ascending: the folds of the cross-validation may have different ones.
     lists
         The lists of `new`; None without `new`.
     notes
@@ -64,6 +67,7 @@ class CutResult:
     truth: Interactions
     tested: RankedLists
     fixed: RankedLists
+    fixed_lengths: tuple[int, ...]
     lists: RankedLists | None = None
     notes: tuple[str, ...] = ()
 
@@ -128,7 +132,8 @@ class CutResult:
         lines = [
             f"Stopping rule: {self.name}",
             f"{title} {self.report.mean(self.metric):.4f} on users it was not fitted on, {self.gain:+.1%} "
-            f"over the best fixed N (95% interval {low:+.1%} to {high:+.1%}; {self.report.n_users:,} users)",
+            f"over the best fixed N (95% interval {low:+.1%} to {high:+.1%}; {self.report.n_users:,} users; "
+            f"N = {' or '.join(map(str, self.fixed_lengths))})",
             f"List lengths: {lengths.min()} to {lengths.max()}, median {np.median(lengths):.0f}",
         ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
@@ -219,7 +224,11 @@ def cut(
     fitted = choice.cutoff
     if len(sampled) < labeled.size:
         fitted = cutoffs[choice.name].clone().fit(lists, truth, history=history)
-    tested, fixed, sampled, reordered = _cross_validate(sampled, truth, history, cutoffs, metric)
+    if choice.name == FIXED:
+        notes += (choice.reason,)
+    tested, fixed, sampled, reordered, fixed_lengths = _cross_validate(
+        sampled, truth, history, cutoffs, metric
+    )
     if reordered:
         notes += (
             "lists are in the order of their probabilities, not of the scores; this is part of the gain",
@@ -237,8 +246,9 @@ def cut(
         truth=truth.where(np.isin(truth.user, truth.users.align(sampled.users))),
         tested=tested,
         fixed=fixed,
+        fixed_lengths=fixed_lengths,
         lists=ended,
-        notes=(*notes, choice.reason),
+        notes=notes,
     )
 
 
@@ -295,10 +305,10 @@ def _cross_validate(
     history: Interactions | None,
     cutoffs: Mapping[str, Cutoff],
     metric: str,
-) -> tuple[RankedLists, RankedLists, RankedLists, bool]:
+) -> tuple[RankedLists, RankedLists, RankedLists, bool, tuple[int, ...]]:
     """The lists ended by a cutoff chosen on other users, by the best fixed N of others, and not ended.
 
-    Also whether a cutoff reordered a list.
+    Also whether a cutoff reordered a list, and the fixed N of the folds.
     """
     n = max(cutoff.candidates_needed() for cutoff in cutoffs.values())
     lists = top_candidates(lists, n_candidates=n)
@@ -306,6 +316,7 @@ def _cross_validate(
     lengths, fixed = np.zeros(len(lists), np.int32), np.zeros(len(lists), np.int32)
     reason, probabilities = np.zeros(len(lists), np.uint8), np.full(lists.items.size, np.nan)
     order = np.arange(lists.items.size)  # a cutoff may reorder a list by its probabilities
+    fixed_lengths = set()
     for f in range(N_FOLDS):
         held, others = np.flatnonzero(fold == f), lists.take(np.flatnonzero(fold != f))
         rows, given = np.flatnonzero(np.repeat(fold == f, np.diff(lists.indptr))), lists.take(held)
@@ -313,7 +324,9 @@ def _cross_validate(
         ended = cutoff.apply(given, history=history)
         lengths[held] = ended.lengths
         reason[held] = 0 if ended.reason is None else ended.reason
-        fixed[held] = FixedN(n_candidates=n, target=metric).fit(others, truth).lengths(given)
+        best = FixedN(n_candidates=n, target=metric).fit(others, truth)
+        fixed_lengths.add(best.N_)
+        fixed[held] = best.lengths(given)
         ranked = cutoff.with_probabilities(given, history=history)
         by_item, as_ranked = _sort_by_item(given), _sort_by_item(ranked)
         order[rows[as_ranked]] = rows[by_item]
@@ -326,6 +339,7 @@ def _cross_validate(
         lists.head(fixed),
         lists,
         bool((np.diff(order) < 0).any()),
+        tuple(sorted(fixed_lengths)),
     )
 
 

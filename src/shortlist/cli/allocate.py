@@ -17,6 +17,7 @@ from shortlist.cli.source import (
 )
 from shortlist.core.files import check_writable, write_text
 from shortlist.errors import ConfigError
+from shortlist.reports.allocation_page import RealOutcome, render_allocation_report
 from shortlist.text import printable
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def allocate_command(
     report
         Write a page that compares it with the same number for everyone: .html.
     test
-        What users did next, to compare expected with real; with --report.
+        What users did next: the real hits and value beside the expected ones.
     """
     if budget is None and max_users is None and item_limits is None and not cost and not contact_cost:
         raise ConfigError(
@@ -120,15 +121,14 @@ def allocate_command(
         contact_cost=contact_cost,
         **limits,
     )
-    page = None
-    if report is not None:
-        from shortlist.reports.allocation_page import render_allocation_report
-
-        page = render_allocation_report(allocation, model.name, truth)
+    real = None if truth is None else RealOutcome.measure(allocation, truth)
+    page = None if report is None else render_allocation_report(allocation, model.name, real)
     allocation.lists.write(out)
     if report is not None and page is not None:
         write_text(report, page)
     about = describe_allocation(allocation)
+    if real is not None:
+        about["real"] = {name: getattr(real, name) for name in ("hits", "hits_same", "value", "value_same")}
     if json:
         return show_json({"out": str(out), **about})
     show_text(
@@ -136,8 +136,14 @@ def allocate_command(
         f"{printable(out)}"
     )
     same = allocation.same_for_all
-    show_text(f"Expected: {about['expected_hits']:,.1f} hits, value {about['expected_value']:,.2f}")
-    show_text(f"{same.N:,.1f} for everyone, the same total: {same.hits:,.1f} hits, value {same.value:,.2f}")
+    rows = [("Expected", allocation.expected_hits, allocation.expected_value, same.hits, same.value)]
+    if real is not None:
+        rows.insert(0, ("Real", real.hits, real.value, real.hits_same, real.value_same))
+    for kind, hits, value, hits_same, value_same in rows:
+        show_text(
+            f"{kind}: {hits:,.1f} hits, value {value:,.2f}; {same.N:,.1f} for everyone, the same total: "
+            f"{hits_same:,.1f} hits, value {value_same:,.2f}"
+        )
     if report is not None:
         show_text(f"Report written to {printable(report)}")
     return show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
@@ -155,8 +161,6 @@ def check_outputs(
                 f"--{flag} must end in {', '.join(endings)}, got {path.name!r}; change the name."
             )
         check_writable(path)
-    if test is not None and report is None:
-        raise ConfigError("--test is for the report, got no --report; pass --report allocation.html.")
     return None
 
 

@@ -99,7 +99,8 @@ def build(command: str | None = None) -> App:
     for name, text in COMMANDS.items():
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
-        app.command(target, name=name, help=None if name == command else text)
+        has_help = name == command and name != "datasets"  # which has commands of its own, but no function
+        app.command(target, name=name, help=None if has_help else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )
@@ -108,7 +109,7 @@ def build(command: str | None = None) -> App:
 
 def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Let SHORTLIST_USER_ID=customer set --user_id unless the flag is given; output paths are never set."""
-    from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX, report_typos  # with the readers
+    from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX  # with the readers
 
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
         argument
@@ -116,8 +117,6 @@ def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCo
         if argument.name == "--model" or _is_in(argument.parameter.group, (COLUMNS, PARAMETERS))
     )
     Env(PREFIX, command=False)(app, commands, settable)
-    if any(argument.name == "--set" for argument in arguments):
-        report_typos()
 
 
 def _is_in(groups: object, panels: tuple[Group, ...]) -> bool:

@@ -9,10 +9,7 @@ from shortlist.cli.screen import Json, print_note, show_json, show_table, show_t
 if TYPE_CHECKING:
     from shortlist.data.datasets import Dataset
 
-datasets_command = App(
-    name="datasets",
-    help="List, fetch and show published datasets.\n\nFor example:\n  shortlist datasets show sample",
-)
+datasets_command = App(name="datasets")  # its help is the summary in `app.COMMANDS`
 Name = Annotated[str, Parameter(help="A name from `shortlist datasets list`.")]
 Force = Annotated[bool, Parameter(help="Download again even if a valid copy is cached.", show_default=False)]
 

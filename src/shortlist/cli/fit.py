@@ -36,7 +36,6 @@ from shortlist.cli.stopping import (
     ModelName,
     Stopping,
     build_cutoff,
-    parse_cutoff_name,
 )
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Money
@@ -100,7 +99,7 @@ class FitFlags:
     model: ModelName | None = None
     trials: int | None = None
     metric: MetricName | None = None
-    cutoff: Annotated[CutoffName, Parameter(converter=parse_cutoff_name)] = "auto"
+    cutoff: CutoffName = "auto"
     seen: Literal["auto", "keep", "drop"] = "auto"
     validation: ValidationName = "last-basket"
     users: Literal["buyers", "everyone"] | None = None
@@ -238,7 +237,9 @@ def fit_command(
         if test is None:
             print_note("training once more without the test set, for the report")
         tested = fitted if test is not None else settings.train(split.train_valid, data)
-        write_test_report(report, source_name(source), tested, split, settings)
+        list_time = write_test_report(report, source_name(source), tested, split, settings)
+        if list_time:
+            print_note(list_time)
     fitted.save(out)
     return print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
 
@@ -378,8 +379,11 @@ def source_name(source: str) -> str:
 
 def write_test_report(
     path: Path, name: str, model: "Recommender", split: "Split", settings: _Settings
-) -> None:
-    """Write the report on the test set: the model's cutoff, its boundary, and the best fixed N."""
+) -> str:
+    """Write the report on the test set: the model's cutoff, its boundary, and the best fixed N.
+
+    Returns the sentence on the time of its lists.
+    """
     assert model.selection_ is not None
     N = model.selection_.models[0]["N"]
     cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": FixedN(N=N)}
@@ -402,6 +406,7 @@ def write_test_report(
         everyone=settings.flags.users == "everyone",
     )
     write_model_report(report, path)
+    return report.list_time
 
 
 def print_summary(model: "Recommender", path: Path, report: Path | None, seconds: float, json: bool) -> None:

@@ -2,6 +2,7 @@
 
 import glob
 from dataclasses import Field, dataclass, fields, make_dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -172,6 +173,7 @@ def recommend_command(
     user_list = None if user is None else parse_words(user, user_ids)
     check_users(user_ids, user_list, served=options.fallback is not None)
     if out is not None:
+        print_time(fitted, request)
         n = len(user_ids) if user_list is None else len(user_list)
         return write_lists(out, fitted, user_list, n, request, engine, json)
     plan = fitted.plan(user_list, RequestOptions(**request))
@@ -218,6 +220,13 @@ def recommend_on_spark(
         return show_json(about)
     described = describe_empty(about["empty_lists"], about["lists"])
     return show_text(f"{about['lists']:,} lists written to {printable(out)}: {described}")
+
+
+def print_time(model: "Recommender", request: dict[str, Any]) -> None:
+    """Say at which time lists are made, if it is that of the last event."""
+    if request["at"] is None and request["history"] is None and model.history_.time is not None:
+        last = datetime.fromtimestamp(model.history_.end_time / 1e6, UTC)
+        print_note(f"lists as of {last:%Y-%m-%d %H:%M}, just after the last event; --at sets another time")
 
 
 def check_users(user_ids: "IdMap", users: list[Any] | None, *, served: bool) -> None:

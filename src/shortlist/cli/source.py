@@ -1,6 +1,5 @@
 """Arguments that several commands share: data and its columns, a saved model, hyperparameters, a cluster."""
 
-import difflib
 import os
 import tomllib
 import warnings
@@ -42,7 +41,6 @@ PARAMETERS = Group(
     sort_key=8,
 )
 PREFIX = "SHORTLIST_"  # of environment variables
-SIMILAR = 0.85  # a variable this similar to a parameter is reported as a typo; others are ignored
 
 
 Reading = Annotated[ReadOptions, Parameter(name="*", group=COLUMNS)]
@@ -123,16 +121,6 @@ def read_environment() -> dict[str, Any]:
     """Hyperparameters from variables such as SHORTLIST_N_FACTORS."""
     names = parameter_names()
     return {name: parse_value(text) for name, text in list_variables().items() if name in names}
-
-
-def report_typos() -> None:
-    """Name variables that are probably meant to be a hyperparameter."""
-    names = parameter_names()
-    for name in list_variables():
-        near = difflib.get_close_matches(name, names, 1, SIMILAR)
-        if name not in names and near:
-            wrong, right = PREFIX + name.upper(), PREFIX + near[0].upper()
-            print_note(f"{wrong} is not a parameter and is ignored; did you mean {right}?")
 
 
 def list_variables() -> dict[str, str]:

@@ -1,11 +1,9 @@
 """Flags that decide who gets an empty list: coverage, floor, gain and cost, precision and confidence."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
-from cyclopts import Group, Parameter, Token
+from cyclopts import Group, Parameter
 
 from shortlist.core.metrics import Money, metrics_to_optimize
 from shortlist.core.params import warn
@@ -178,19 +176,3 @@ def _has_probabilities(model: "Recommender") -> bool:
     """Whether the lists of the model carry probabilities."""
     ids = model.users_.to_ids(model.history_.active_users[:1])
     return model.recommend(ids, N=1).probabilities is not None
-
-
-def parse_cutoff_name(kind: Any, tokens: Sequence[Token]) -> str:
-    """The name of a cutoff, in any spelling: ExpectedF1, expected-f1, expected_f1."""
-    names = ("auto", *CUTOFFS, "none")
-    plain: dict[str, str] = {_plain(name): name for name in names}
-    text = tokens[0].value
-    if _plain(text) not in plain:
-        near = get_close_matches(_plain(text[:60]), plain, 1)
-        advice = f'Did you mean "{plain[near[0]]}"?' if near else "choose one."
-        raise ConfigError(f"it must be one of {', '.join(names)}, got {text[:60]!r}; {advice}")
-    return plain[_plain(text)]
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")

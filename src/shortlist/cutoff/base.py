@@ -759,6 +759,11 @@ class Cutoff(SavedEstimator):
         return False
 
     @property
+    def is_calibrated(self) -> bool:
+        """Whether these probabilities were fitted to outcomes, not taken from the lists as they are."""
+        return self.uses_probabilities
+
+    @property
     def reorders(self) -> bool:
         """Whether these probabilities may have another order than the scores."""
         return False

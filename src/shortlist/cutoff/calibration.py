@@ -433,6 +433,12 @@ class CalibratedCutoff(Cutoff):
         return True
 
     @property
+    def is_calibrated(self) -> bool:
+        """Whether the probabilities were calibrated on validation data."""
+        calibration = vars(self).get("calibration_")
+        return self.uses_probabilities and getattr(calibration, "method_", "none") != "none"
+
+    @property
     def reorders(self) -> bool:
         """Whether the fitted calibration may give probabilities another order than the scores."""
         calibration = vars(self).get("calibration_")

@@ -936,6 +936,13 @@ class Recommender(Estimator, ABC):
                 "has them; fit the model with sl.fit(data, cutoff=sl.cutoff.ExpectedValue()) or, on the "
                 "command line, shortlist fit --cutoff ExpectedValue."
             )
+        if not cutoff.is_calibrated:
+            warn(
+                f"the probabilities are those of {type(self).__name__} as they are, not calibrated on "
+                "validation data, so expected hits and value may be wrong; fit the model with "
+                "sl.fit(data, cutoff=sl.cutoff.ExpectedValue()), on the command line with --cutoff "
+                "ExpectedValue."
+            )
         return allocate(
             lists,
             budget=budget,

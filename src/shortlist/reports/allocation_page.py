@@ -82,33 +82,39 @@ def has_money(allocation: Allocation) -> bool:
     return not (plain and not allocation.problem.contact_cost)
 
 
-def allocation_headline(allocation: Allocation) -> str:
-    """What the allocation is expected to bring, in one sentence."""
-    same, money = allocation.same_for_all, has_money(allocation)
-    ours, theirs = (allocation.expected_value, same.value) if money else (allocation.expected_hits, same.hits)
-    fixed = f"{same.N:.0f}" if abs(same.N - round(same.N)) < 0.05 else f"{same.N:.1f}"
-    what = f"The same {allocation.n_items:,} items"
+def allocation_headline(allocation: Allocation, real: RealOutcome | None = None) -> str:
+    """What the allocation brought, or what it is expected to bring if that is not known, in one sentence."""
     if allocation.n_items == 0:
         return "No item is worth its cost, so no list has any."
-    if theirs <= 0:
-        return f"{what} earn {ours:,.0f}; {fixed} for everyone would lose {-theirs:,.0f}."
+    same, money = allocation.same_for_all, has_money(allocation)
+    pair = (allocation.expected_value, same.value) if money else (allocation.expected_hits, same.hits)
+    change, than = _compare(*pair, money=money)
+    verb, expected = "earn" if money else "reach", ""
+    if real is not None:
+        verb, expected = "earned" if money else "reached", f" (expected: {change})"
+        pair = (real.value, real.value_same) if money else (real.hits, real.hits_same)
+        change, than = _compare(*pair, money=money)
+    fixed = f"{same.N:.0f}" if abs(same.N - round(same.N)) < 0.05 else f"{same.N:.1f}"
+    return f"The same {allocation.n_items:,} items {verb} {change} {than} {fixed} for everyone{expected}."
+
+
+def _compare(ours: float, theirs: float, *, money: bool) -> tuple[str, str]:
+    """The change from theirs to ours in words, and the word before what is compared with."""
+    what = "" if money else " purchases"
+    if theirs <= 0:  # no share of it is a gain
+        return f"{ours:,.0f}{what} instead of {theirs:,.0f}", "with"
     share = abs(ours / theirs - 1)
     change = f"{share:.0%}" if share >= 0.005 else f"{share:.1%}"
-    if money:
-        return f"{what} earn {change} {'more' if ours >= theirs else 'less'} than {fixed} for everyone."
-    return (
-        f"{what} reach {change} {'more' if ours >= theirs else 'fewer'} purchases than {fixed} for everyone."
-    )
+    return f"{change} {'more' if ours >= theirs else 'less' if money else 'fewer'}{what}", "than"
 
 
-def render_allocation_report(allocation: Allocation, name: str, truth: Interactions | None = None) -> str:
+def render_allocation_report(allocation: Allocation, name: str, real: RealOutcome | None = None) -> str:
     """The page as text; it loads nothing and runs no scripts."""
-    real = None if truth is None else RealOutcome.measure(allocation, truth)
     curve = measure_volumes(allocation.problem, [step * max(allocation.n_items, 1) for step in VOLUMES])
     return render(
         "allocation.html.j2",
         allocation=allocation,
-        headline=allocation_headline(allocation),
+        headline=allocation_headline(allocation, real),
         money=has_money(allocation),
         same=allocation.same_for_all,
         name=name,

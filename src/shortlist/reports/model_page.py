@@ -30,7 +30,6 @@ from shortlist.reports.model_report import (
     P_LEVEL,
     ModelReport,
     UserGroup,
-    describe_length,
     item_namer,
     items_of,
 )
@@ -77,7 +76,6 @@ def render_model_report(report: ModelReport) -> str:
         },
         slices=[_slice(users, report.metric) for users in report.slices],
         measure=measure,
-        same=describe_length(report.N),
         f1=report.describe_f1(),
         figures={
             "hits": _hits_figure(report),
@@ -124,7 +122,7 @@ def write_model_report(report: ModelReport, path: Path) -> None:
 def _cards(report: ModelReport) -> list[dict[str, Any]]:
     """The figures at the top of the page: money if it is known, then volume and hits."""
     main, volume, fixed = report.selected, report.same_volume, report.fixed
-    same = describe_length(report.N)
+    same = report.same
 
     def recall(evaluated: Report) -> str:
         return f"{100 * evaluated.hits.sum() / max(evaluated.n_relevant.sum(), 1):.1f}"
@@ -262,7 +260,7 @@ def _distribution_figures(report: ModelReport) -> list[str]:
     """Histograms of list lengths, and of boundaries and confidence if the model has them."""
     longest = min(report.max_items, max(int(report.selected.lengths.max(initial=0)), report.N))
     counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
-    mark = (float(min(report.N, longest + 1)), f"fixed N = {report.N}")
+    mark = (float(min(report.N, longest + 1)), f"fixed N = {report.fixed_text}")
     figures = [length_chart("List length", counts.tolist(), 0, mark=mark)]
     boundaries = None if report.model is None else report.model.boundaries(report.selected.user_ids)
     if boundaries is not None:
@@ -291,7 +289,7 @@ def _selective_figure(
         [Series("K", x, y, 0), Series("fixed N", x, fixed_y, 1)],
         marks=[Mark(report.coverage, marked, f"{report.coverage:.0%} of users: {marked:.4f}")],
     )
-    return chart + legend([("K", 0), (f"fixed N = {report.N}", 1)])
+    return chart + legend([("K", 0), (f"fixed N = {report.fixed_text}", 1)])
 
 
 def _calibration_figure(report: Report) -> str | None:

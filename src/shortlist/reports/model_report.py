@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 MIN_USERS = 20  # smaller slices are not tested
 N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
-MAX_N = 1_000_000  # more than any list has
 N_EXAMPLES = 9  # three rows of three cards on a wide screen
 RESAMPLES = 2_000  # of the bootstrap test of one slice
 P_LEVEL = 0.05  # of p-values corrected over all slices
@@ -73,7 +72,7 @@ class ModelReport:
     history: Interactions | None
     truth: Interactions
     lists: Mapping[str, RankedLists]  # by name of the stopping rule; the first is the fixed N
-    N: int
+    fixed_lengths: tuple[int, ...]  # the fixed N; several, ascending, if folds of users have different ones
     main: str  # name of the stopping rule that the report is about
     cutoff: Cutoff | Literal["boundary"]  # of the main lists; "boundary": learned by the model
     top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
@@ -100,11 +99,38 @@ class ModelReport:
         return "f1" if self.money is None else "value"
 
     @property
+    def N(self) -> int:  # noqa: N802
+        """The fixed N; the middle one of several."""
+        return self.fixed_lengths[len(self.fixed_lengths) // 2]
+
+    @property
+    def fixed_text(self) -> str:
+        """The fixed N, or those of the folds."""
+        return " or ".join(map(str, self.fixed_lengths))
+
+    @property
+    def same(self) -> str:
+        """The fixed N for everyone, in words."""
+        words = {"0": "showing nothing", "1": "1 item for everyone"}
+        return words.get(self.fixed_text, f"{self.fixed_text} items for everyone")
+
+    @property
     def outcome(self) -> str:
         """What the lists are compared with."""
         if self.is_random:
             return "held-out part"
         return "next basket" if self.horizon is None else f"next {self.horizon / DAY:g} days"
+
+    @property
+    def list_time(self) -> str:
+        """At which time the lists were made, in one sentence; empty if time plays no role."""
+        if self.model is None or self.is_random or self.truth.time is None:
+            return ""
+        when = "the time of the user's test basket" if self.horizon is None else "the start of the period"
+        return (
+            f"Each list of the report was made at {when}; shortlist recommend makes lists as of the last "
+            "event, or of --at."
+        )
 
     @cached_property
     def comparison(self) -> Comparison:
@@ -215,15 +241,16 @@ class ModelReport:
         return paired_test(selected, fixed, resamples=RESAMPLES)
 
     def _groups(self) -> list[tuple[str, list[tuple[str, Bools]]]]:
-        K = self.selected.lengths
-        repeats = self.selected.repeats
+        K, repeats = self.selected.lengths, self.selected.repeats
+        is_one = len(self.fixed_lengths) == 1
+        N, name = (self.N, str(self.N)) if is_one else (self.fixed.lengths, "fixed N")
         lengths = [
             ("empty list", K == 0),
-            (f"fewer than {self.N}", (K > 0) & (self.N > K)),
-            (f"exactly {self.N}", (K > 0) & (self.N == K)),
-            (f"more than {self.N}", self.N < K),
+            (f"fewer than {name}", (K > 0) & (N > K)),
+            (f"exactly {name}", (K > 0) & (N == K)),
+            (f"more than {name}", N < K),
         ]
-        groups = [(f"list length (fixed N = {self.N})", [group for group in lengths if group[1].any()])]
+        groups = [(f"list length (fixed N = {self.fixed_text})", [each for each in lengths if each[1].any()])]
         if repeats is not None:
             groups.append(("items in the user's history", ranges(repeats.history_lengths, HISTORY)))
         groups.append((f"items in the {self.outcome}", ranges(self.selected.n_relevant, BASKET)))
@@ -282,7 +309,7 @@ class ModelReport:
     def _money_headline(self) -> str:
         """The same, if it is known what an item earns and costs."""
         ours, theirs = self.selected.mean("value"), self.fixed.mean("value")
-        same, text = describe_length(self.N), ListValue.text
+        same, text = self.same, ListValue.text
         both = f"{text(ours)} and {text(theirs)} per 1,000 users"
         if not self.is_significant:
             return f"These lists earn about as much as {same}: {both}."
@@ -337,11 +364,6 @@ class ModelReport:
         return f"{share:.1%} of the lists are empty: no item was worth showing to these users.{rest}"
 
 
-def describe_length(N: int) -> str:
-    """One length for everyone, in words."""
-    return {0: "showing nothing", 1: "1 item for everyone"}.get(N, f"{N} items for everyone")
-
-
 def build_model_report(
     data: str,
     model: Recommender,
@@ -385,7 +407,7 @@ def build_model_report(
         history=split.train_valid,
         truth=split.test,
         lists=lists,
-        N=N,
+        fixed_lengths=(N,),
         main=main,
         cutoff=cutoff,
         top_candidates=top_candidates,
@@ -399,14 +421,14 @@ def build_model_report(
 
 def build_cut_report(data: str, result: "CutResult") -> ModelReport:
     """The report on lists of another ranker, each ended by a cutoff chosen and fitted on other users."""
-    N = int(FixedN(n_candidates=MAX_N, target=result.metric).fit(result.candidates, result.truth).N_)
+    fixed = f"best fixed N = {' or '.join(map(str, result.fixed_lengths))}"
     return ModelReport(
         data=data,
         model=None,
         history=None,
         truth=result.truth,
-        lists={f"best fixed N = {N}": result.fixed, result.name: result.tested},
-        N=N,
+        lists={fixed: result.fixed, result.name: result.tested},
+        fixed_lengths=result.fixed_lengths,
         main=result.name,
         cutoff=result.cutoff,
         top_candidates=result.candidates,
