@@ -157,7 +157,7 @@ def run(data: Interactions, name: str, dataset: str) -> dict[str, object]:
         "users": len(lists),
         "calibration": calibration.method_,
         "raw_over_real": {"validation": before, "test": after},  # a calibration passes the first one on
-        "ece": sl.cutoff.reliability(lists, test.truth).ece,
+        "ece": sl.evaluate(lists, test.truth).calibration_error,
         "hits": compare_hits(lists, test.truth),
     }
     if dataset == "online-retail":

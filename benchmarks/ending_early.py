@@ -13,7 +13,7 @@ from machine import describe, save_results
 
 import shortlist as sl
 from shortlist.auto.search import FAR, MIN_EPOCHS, default_space, expected_f1
-from shortlist.auto.validation import build_model, hold_out, validate
+from shortlist.auto.validation import Validation, build_model, hold_out
 from shortlist.core.params import draw
 from shortlist.split import last_basket
 
@@ -31,7 +31,9 @@ def train(name: str, model: str, setting: int) -> dict[str, object]:
         best.append(max(epoch.score, best[-1] if best else 0.0))
 
     built = build_model(model, params)
-    validate(built, holdout, n_candidates=20, metric="f1", filter_seen=None, n_threads=1, progress=follow)
+    Validation(built, holdout, n_candidates=20, metric="f1", filter_seen=None, n_threads=1).fit(
+        progress=follow
+    )
     expected = [expected_f1(best[:n], built.n_epochs) for n in range(MIN_EPOCHS, len(best) + 1)]
     lowest = min(expected) / best[-1] if expected else None
     return {

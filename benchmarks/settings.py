@@ -4,7 +4,7 @@ from typing import Any
 
 import shortlist as sl
 from shortlist.auto.search import default_space
-from shortlist.auto.validation import build_model, hold_out, validate
+from shortlist.auto.validation import Validation, build_model, hold_out
 from shortlist.core.params import Space, draw
 from shortlist.errors import TrainingError
 
@@ -24,7 +24,7 @@ def search_settings(
     for number in range(n_trials):
         params = {**(fixed or {}), **draw(space, 0, number)}
         try:
-            trial = validate(build_model(name, params), holdout, n_candidates=N_CANDIDATES)
+            trial = Validation(build_model(name, params), holdout, n_candidates=N_CANDIDATES).fit()
         except TrainingError:
             continue
         if trial.score > best[1]:

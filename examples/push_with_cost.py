@@ -11,7 +11,7 @@ week, so the hard part is to know when to send nothing. The cells (# %%) open as
 import warnings
 
 import shortlist as sl
-from shortlist.cutoff import ExpectedValue, FixedN, reliability
+from shortlist.cutoff import ExpectedValue, FixedN
 
 data = sl.load_dataset("sample")
 split = sl.split.by_time(data, "2024-06-21")
@@ -57,7 +57,7 @@ cut = ExpectedValue(gain=1.0, cost=0.1, n_candidates=20).fit(
     candidates, split.valid, history=split.train, users=all_customers
 )
 calibrated = cut.calibration_.apply(final.recommend(N=20, filter_seen=False), history=split.train_valid)
-table, error = reliability(calibrated, split.test, users=all_customers)
+error = sl.evaluate(calibrated, split.test, users=all_customers).calibration_error
 method = cut.calibration_.method_
 print(f"calibration by {method}: predicted and observed rates differ by {error:.3f} on average")
 

@@ -19,7 +19,7 @@ from shortlist.auto.choice import (
     held_out_score,
     measure_changes,
 )
-from shortlist.auto.validation import hold_out, last_baskets, validate
+from shortlist.auto.validation import Validation, hold_out, last_baskets
 from shortlist.cutoff import FixedN
 from shortlist.errors import ModelFileError
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
@@ -66,7 +66,7 @@ def test_a_model_with_better_lists_beats_one_with_a_better_fixed_n():
     data = mixed_baskets()
     models = ordered_and_separated(data)
     at_n, separated = (
-        validate(model, hold_out(data), n_candidates=20, filter_seen=False) for model in models
+        Validation(model, hold_out(data), n_candidates=20, filter_seen=False).fit() for model in models
     )
     assert 0.9 * at_n.score < separated.score < at_n.score
     fitted = sl.fit(data, models=models, filter_seen=False)
@@ -93,7 +93,7 @@ def test_models_far_behind_are_not_compared(monkeypatch):
 @pytest.mark.parametrize("cutoff", ["auto", None])
 def test_a_joint_model_is_compared_with_its_own_boundary(cutoff, monkeypatch):
     data = sl.load_dataset("sample")
-    found = validate(sl.DKHRM(n_epochs=3), hold_out(data), n_candidates=50)
+    found = Validation(sl.DKHRM(n_epochs=3), hold_out(data), n_candidates=50).fit()
     choice = choose_jointly([found], cutoff)
     truth = found.holdout.truth
     own = found.model.recommend(truth.users.to_ids(truth.active_users), at=truth)
@@ -162,7 +162,7 @@ def test_best_of_many_random_settings_is_not_reported_as_if_it_were_found():
 def test_number_of_epochs_is_chosen_on_the_choosing_half(monkeypatch):
     history, truth, *_ = hold_out(noise())
     model = sl.BPRMF(n_factors=4, n_epochs=12, patience=2, lr=0.2, seed=1)
-    found = validate(model, hold_out(noise()), n_candidates=20, n_threads=1)
+    found = Validation(model, hold_out(noise()), n_candidates=20, n_threads=1).fit()
     selections = HalfSelections()
     selections.add(0, found)
     seen, apply = [], auto_choice.choose_jointly
@@ -187,7 +187,7 @@ def test_users_of_the_other_half_do_not_matter_for_what_a_half_chooses():
         selections = HalfSelections()
         for number, name in enumerate(MODELS):
             changed_truth = holdout._replace(truth=one)
-            selections.add(number, validate(getattr(sl, name)(), changed_truth, n_candidates=20))
+            selections.add(number, Validation(getattr(sl, name)(), changed_truth, n_candidates=20).fit())
         best = {name: score for name, (score, _) in selections.best[0].items()}
         chosen.append(best)
         assert [half.size for half in halves(selections.best[0][1][1])] == [20, 20]
@@ -289,7 +289,7 @@ def loyal_shop(rates, n_users=400):
 
 def test_changes_are_those_of_each_users_earlier_baskets_by_hand():
     data = loyal_shop([0.9, 0.9, 0.9, 0.5, 0.9])
-    found = validate(sl.Popularity(), hold_out(data), n_candidates=20)
+    found = Validation(sl.Popularity(), hold_out(data), n_candidates=20).fit()
     scores = []
     for fold in last_baskets(data, 4):
         users = fold.truth.users.to_ids(fold.truth.active_users)

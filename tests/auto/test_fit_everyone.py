@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.auto.validation import hold_out, validate
+from shortlist.auto.validation import Validation, hold_out
 from shortlist.core.metrics import Money
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import evaluate
@@ -33,9 +33,9 @@ def test_everyone_known_before_the_cut_is_a_case():
 def test_validation_counts_users_who_take_nothing():
     money = Money(1.0, 0.1)
     holdout = hold_out(sample(), horizon=WEEK, everyone=True)
-    found = validate(
+    found = Validation(
         sl.PersonalFrequency(), holdout, n_candidates=20, metric="value", filter_seen=False, money=money
-    )
+    ).fit()
     lists = found.candidates
     assert len(lists) == holdout.users.size
     report = evaluate(lists.head(3), holdout.truth, users=holdout.user_ids, gain=1, cost=0.1)
@@ -79,7 +79,7 @@ def test_refit_keeps_money_and_horizon():
 
 def test_choice_by_value_beats_the_fixed_length_on_other_users():
     holdout = hold_out(sample(), horizon=WEEK, everyone=True)
-    found = validate(sl.PersonalFrequency(), holdout, n_candidates=20, filter_seen=False)
+    found = Validation(sl.PersonalFrequency(), holdout, n_candidates=20, filter_seen=False).fit()
     choice = sl.choose_cutoff(
         found.candidates, holdout.truth, holdout.history, gain=1, cost=0.02, users=holdout.user_ids
     )

@@ -8,10 +8,10 @@ import pytest
 import shortlist as sl
 from shortlist.auto.validation import (
     HOLD_OUT_ONE_IN,
+    Validation,
     build_model,
     hold_out,
     hold_out_by_time,
-    validate,
 )
 from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
 from shortlist.errors import ConfigError, DataError
@@ -58,7 +58,7 @@ def test_too_little_data_is_refused():
 
 def test_validation_ranks_at_the_time_of_the_held_out_basket():
     holdout = hold_out(sample())
-    found = validate(sl.HRM(n_factors=8, n_epochs=2, trend_half_life=3.0), holdout, n_candidates=7)
+    found = Validation(sl.HRM(n_factors=8, n_epochs=2, trend_half_life=3.0), holdout, n_candidates=7).fit()
     users = holdout.truth.users.to_ids(holdout.truth.active_users)
     expected = found.model.recommend(users, N=7, at=holdout.truth)
     assert found.candidates.items.tolist() == expected.items.tolist()
@@ -72,31 +72,31 @@ def test_epochs_are_chosen_by_early_stopping_and_refitted():
     holdout = hold_out(sample())
     model = sl.BPRMF(n_factors=4, n_epochs=8, patience=8, lr=0.2)
     epochs = []
-    found = validate(model, holdout, n_candidates=10, progress=lambda state: epochs.append(state.score))
+    found = Validation(model, holdout, n_candidates=10).fit(progress=lambda state: epochs.append(state.score))
     assert found.n_epochs == 1 + int(np.argmax(epochs))
     final = found.refit(sample())
     assert final.get_params() == model.get_params() | {"n_epochs": found.n_epochs}
     assert final.history_.fingerprint == sample().fingerprint
     assert not model.is_fitted
-    fixed = validate(model, holdout, n_candidates=10, early_stopping=False)
+    fixed = Validation(model, holdout, n_candidates=10).fit(early_stopping=False)
     assert fixed.n_epochs == 8
 
 
 def test_models_without_epochs_are_refitted_as_they_are():
-    found = validate(sl.Popularity(), hold_out(unordered()), n_candidates=10)
+    found = Validation(sl.Popularity(), hold_out(unordered()), n_candidates=10).fit()
     assert found.n_epochs is None
     assert found.refit(unordered()).get_params() == sl.Popularity().get_params()
 
 
 def test_cutoff_is_fitted_on_a_clone():
-    found = validate(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10)
+    found = Validation(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10).fit()
     cutoff = sl.cutoff.FixedN(n_candidates=10)
     assert found.fit_cutoff(cutoff).N_ == found.N
     assert not cutoff.fitted()
 
 
 def test_metric_selects_n():
-    found = validate(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10, metric="recall")
+    found = Validation(sl.PersonalFrequency(), hold_out(sample()), n_candidates=10, metric="recall").fit()
     assert (found.N, found.score) == (10, found.curve["recall"][-1])
 
 
@@ -126,7 +126,7 @@ def test_by_time_holds_out_the_first_later_baskets_of_known_users():
 
 def test_strict_candidates_are_those_of_a_model_that_observed_the_days_before():
     held = hold_out(sample(), validation="by_time")
-    found = validate(sl.TIFUKNN(), held, n_candidates=5)
+    found = Validation(sl.TIFUKNN(), held, n_candidates=5).fit()
     users = held.truth.users.to_ids(held.truth.active_users)
     assert found.candidates.users.values.equals(users)
     day = 86_400_000_000
@@ -156,7 +156,7 @@ def test_shuffling_events_after_a_time_changes_no_earlier_candidates(name):
     for events in (later, shuffled):
         model = build_model(name, small.get(name, {}))
         holdout = held._replace(later=events)
-        found.append(validate(model, holdout, n_candidates=10, early_stopping=False).candidates)
+        found.append(Validation(model, holdout, n_candidates=10).fit(early_stopping=False).candidates)
     truth = held.truth
     times = truth.time[truth.indptr[truth.active_users]]
     assert (times < middle).sum() > 50

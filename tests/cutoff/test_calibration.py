@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.cutoff import Calibration, ExpectedF1, reliability, top_candidates
+import shortlist as sl
+from shortlist.cutoff import Calibration, ExpectedF1, top_candidates
 from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
@@ -37,7 +38,7 @@ def test_probabilities_match_outcomes_of_new_users(method):
     cal = Calibration(method=method).fit(scores, truth, history=history)
     new_scores, chance, new_truth, new_history = world(1)
     lists = cal.apply(new_scores, history=new_history)
-    assert reliability(lists, new_truth).ece < 0.02
+    assert sl.evaluate(lists, new_truth).calibration_error < 0.02
     assert np.abs(lists.probabilities - ranked(lists, chance)).mean() < 0.03
 
 
@@ -154,27 +155,6 @@ def test_invalid_parameters_are_refused(params, message):
         Calibration(**params).fit(scores, truth)
 
 
-def test_reliability_of_a_small_example():
-    truth = Interactions.from_csr(np.array([[1, 0, 0, 1]]))
-    lists = replace(top_candidates(np.array([[4.0, 3, 2, 1]])), probabilities=np.array([0.8, 0.8, 0.2, 0.2]))
-    table, ece = reliability(lists, truth, n_bins=2)
-    assert table["predicted"].to_list() == pytest.approx([0.2, 0.8])
-    assert table["observed"].to_list() == [0.5, 0.5]
-    assert table["n"].to_list() == [2, 2]
-    assert ece == pytest.approx(0.3)
-
-
-def test_reliability_needs_probabilities_and_truth():
-    lists, truth = top_candidates(np.eye(2)), Interactions.from_csr(np.eye(2))
-    with pytest.raises(DataError, match="lists with probabilities"):
-        reliability(lists, truth)
-    calibrated = replace(lists, probabilities=np.full(4, 0.5))
-    with pytest.raises(DataError, match="users in truth"):
-        reliability(calibrated, Interactions.from_tuples([(98, 99)]))
-    with pytest.raises(ConfigError, match="n_bins must be at least 1"):
-        reliability(calibrated, truth, n_bins=0)
-
-
 def test_auto_has_the_lowest_loss_in_cross_validation():
     """Each method is fitted on every second user and tested on the others, and the reverse."""
     chosen = set()
@@ -227,8 +207,3 @@ def test_the_columns_of_a_logistic_calibration_are_those_of_its_method():
         vars(changed).update(one.fitted() | {"logistic_": other.logistic_})
         with pytest.raises(ModelFileError, match=r"columns|shape"):
             changed._check_fitted()
-
-
-def test_reliability_has_ten_bins():
-    lists, truth = cases_with_probabilities()
-    assert len(reliability(lists, truth).table) == 10

@@ -22,10 +22,7 @@ def test_example(example):
     assert doctest.DocTestRunner(verbose=False).run(example).failed == 0
 
 
-PUBLIC = [name for name in sl.cutoff.__all__ if name != "Reliability"]
-
-
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", sl.cutoff.__all__)
 def test_every_public_name_documents_its_parameters_and_has_an_example(name):
     text = vars(sl.cutoff)[name].__doc__
     assert "Parameters\n" in text

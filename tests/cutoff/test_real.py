@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.cutoff import ExpectedF1, FixedN, reliability, top_candidates
+from shortlist.cutoff import ExpectedF1, FixedN, top_candidates
 from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import user_utilities
 
@@ -50,4 +50,4 @@ def test_dynamic_lengths_beat_or_match_the_best_fixed_length_over_all_users(name
     dynamic, best = (user_utilities(labels, one, "f1").mean() for one in (lists.lengths, fixed.lengths(now)))
     assert dynamic > gain * best
     calibrated = cut.calibration_.apply(now, history=split.train_valid)
-    assert reliability(calibrated, split.test).ece < error
+    assert sl.evaluate(calibrated, split.test).calibration_error < error

@@ -154,7 +154,6 @@ def test_verdict_of_a_true_difference(users):
     assert "dynamic against ten: better. The difference in hits per user is +0." in report.summary()
     assert report.looks.height == 30
     assert json.loads(json.dumps(report.to_dict()))["winner"] == "dynamic"
-    assert "svg" in report.plot()._repr_svg_()
 
 
 def test_covariates_narrow_the_interval(users):
@@ -267,7 +266,8 @@ def test_plan_needs_about_as_many_users_as_simulations():
     plan = sl.plan_experiment(now, new, users_per_day=100, window_days=7, covariates=before)
     assert 1_500 < plan.users < 3_500  # benchmarks/experiments.py: half of the runs end after 1,500
     assert plan.days == math.ceil(plan.users / 100 + 7)
-    assert 0.2 < plan.adjustment < 0.7
+    without = sl.plan_experiment(now, new, users_per_day=100, window_days=7)
+    assert 0.3 < plan.users / without.users < 0.8  # what is known of the users reduces their number
     assert f"{plan.days} days" in plan.summary()
 
 

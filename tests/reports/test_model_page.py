@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.auto.validation import Holdout, validate
+from shortlist.auto.validation import Holdout, Validation
 from shortlist.core.metrics import Money
 from shortlist.reports.model_page import MAX_ROWS, render_model_report
 from shortlist.reports.model_report import MIN_USERS, N_EXAMPLES, build_model_report, item_namer, items_of
@@ -74,7 +74,7 @@ def report():
     names = [SCRIPT if item == popular else f"thing {item}" for item in range(data.n_items)]
     split = sl.split.last_basket(data.with_item_names(data.items.values, pl.Series(names)))
     holdout = Holdout(split.train, split.valid, "validation baskets")
-    validation = validate(sl.PersonalFrequency(), holdout, n_candidates=100, filter_seen=False)
+    validation = Validation(sl.PersonalFrequency(), holdout, n_candidates=100, filter_seen=False).fit()
     fixed = validation.fit_cutoff(sl.cutoff.FixedN())
     expected = validation.fit_cutoff(sl.cutoff.ExpectedF1(coverage=0.6))
     return build_model_report(

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shortlist.auto.cutoff_choice import BOUNDARY, FIXED, CutoffChoice, compare_cutoffs, default_cutoffs
-from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model, validate
+from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model
 from shortlist.core.metrics import Metric
 from shortlist.cutoff import Boundary
 from shortlist.cutoff.base import Cutoff
@@ -220,16 +220,10 @@ def measure_changes(winner: Validation) -> list[float]:
     if filter_seen is None:
         filter_seen = not winner.holdout.history.has_repeats  # as in the latest fold, also where none is left
 
+    simple = replace(winner, engine=None, items=None, filter_seen=filter_seen)
+
     def rank(model: Recommender, fold: Holdout) -> Validation:
-        return validate(
-            model,
-            fold,
-            n_candidates=winner.n_candidates,
-            metric=winner.metric,
-            filter_seen=filter_seen,
-            n_threads=winner.n_threads,
-            money=winner.money,
-        )
+        return replace(simple, model=model, holdout=fold).fit()
 
     latest = max((rank(kind(), winner.holdout) for kind in (PersonalFrequency, Popularity)), key=_score)
     by_basket = winner.holdout.later is None and winner.holdout.horizon is None

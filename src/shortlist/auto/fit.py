@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from copy import copy
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -476,15 +477,7 @@ def deploy(
     """Train without the tested interactions, test the guarantee, then add them as history only."""
     training, truth, description, later = kept.tested[:4]
     model = best.refit(training, progress=progress)
-    tested = Validation(
-        model,
-        kept.tested,
-        best.n_candidates,
-        best.metric,
-        best.filter_seen,
-        best.n_threads,
-        money=best.money,
-    )
+    tested = replace(best, model=model, holdout=kept.tested, given=None)
     fitted = tested.fit_cutoff(guarantee)
     lists = fitted.apply(tested.candidates, history=training)
     score = tested.evaluate(lists).mean(best.metric)

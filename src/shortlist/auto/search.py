@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from shortlist.auto.choice import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
-from shortlist.auto.validation import Holdout, Validation, build_model, validate
+from shortlist.auto.validation import Holdout, Validation, build_model
 from shortlist.core.engine import Engine
 from shortlist.core.metrics import Metric, Money
 from shortlist.core.params import Space, draw
@@ -185,18 +185,17 @@ class Search:
             if watch is not None:
                 watch(epoch)
 
-        validation = validate(
+        validation = Validation(
             model,
             self.holdout,
-            n_candidates=self.n_candidates,
-            metric=self.metric,
-            filter_seen=self.filter_seen,
-            n_threads=self.n_threads,
-            progress=follow,
-            engine=self.engine,
+            self.n_candidates,
+            self.metric,
+            self.filter_seen,
+            self.n_threads,
+            self.engine,
             items=self.items,
             money=self.money,
-        )
+        ).fit(progress=follow)
         comparable = validation.curve["f1"][:EPOCH_LENGTHS]
         self.leader_f1 = max(self.leader_f1, *comparable)
         return validation

@@ -275,7 +275,7 @@ def fit_model(
 
 @dataclass(frozen=True, eq=False)
 class Validation:
-    """A model fitted on the history of a hold-out, with its candidates for the users in the truth."""
+    """A model, fitted by `fit` on the history of a hold-out, and its candidates for the held-out users."""
 
     model: Recommender
     holdout: Holdout
@@ -287,6 +287,13 @@ class Validation:
     given: RankedLists | None = None  # the candidates, if they are known
     items: Items | None = None
     money: Money | None = None
+
+    def fit(self, *, early_stopping: bool = True, progress: EpochProgress | None = None) -> "Validation":
+        """Fit a clone of the model on the history; candidates and scores are computed on first use."""
+        valid = self.holdout.truth if early_stopping else None
+        history, engine, items = self.holdout.history, self.engine, self.items
+        fitted = fit_model(self.model, history, valid=valid, progress=progress, engine=engine, items=items)
+        return replace(self, model=fitted, given=None)
 
     @cached_property
     def candidates(self) -> RankedLists:
@@ -372,26 +379,3 @@ class Validation:
         if self.n_epochs is not None:
             fresh.set_params(n_epochs=self.n_epochs)
         return fit_model(fresh, data, progress=progress, engine=self.engine, items=self.items)
-
-
-def validate(
-    model: Recommender,
-    holdout: Holdout,
-    *,
-    n_candidates: int,
-    metric: str = "f1",
-    filter_seen: bool | None = None,
-    n_threads: int = 0,
-    early_stopping: bool = True,
-    progress: EpochProgress | None = None,
-    engine: Engine | None = None,
-    items: Items | None = None,
-    money: Money | None = None,
-) -> Validation:
-    """Fit the model on the history of a hold-out; candidates and scores are computed on first use."""
-    history, truth = holdout.history, holdout.truth
-    valid = truth if early_stopping else None
-    fitted = fit_model(model, history, valid=valid, progress=progress, engine=engine, items=items)
-    return Validation(
-        fitted, holdout, n_candidates, metric, filter_seen, n_threads, engine, items=items, money=money
-    )

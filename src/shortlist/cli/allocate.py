@@ -1,5 +1,6 @@
 """`shortlist allocate`: items for all users at once, within a total, a stock and other limits."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -131,22 +132,36 @@ def allocate_command(
         about["real"] = {name: getattr(real, name) for name in ("hits", "hits_same", "value", "value_same")}
     if json:
         return show_json({"out": str(out), **about})
+    about["lists"] = len(allocation.lists)
+    return show_summary(about, out, compare_totals(allocation, real), report)
+
+
+def compare_totals(allocation: "Allocation", real: RealOutcome | None) -> list[str]:
+    """Hits and value against the same total for everyone: the real ones if known, then the expected ones."""
+    same = allocation.same_for_all
+    rows = [("Expected", allocation.expected_hits, same.hits, allocation.expected_value, same.value)]
+    if real is not None:
+        rows.insert(0, ("Real", real.hits, real.hits_same, real.value, real.value_same))
+    return [
+        f"{kind}: {hits:,.1f} hits, value {value:,.2f}; {same.N:,.1f} for everyone, the same total: "
+        f"{hits_same:,.1f} hits, value {value_same:,.2f}"
+        for kind, hits, hits_same, value, value_same in rows
+    ]
+
+
+def show_summary(
+    about: dict[str, Any], out: Path, lines: Iterable[str] = (), report: Path | None = None
+) -> None:
+    """Print how many items were written, these lines, and what one more item would earn."""
     show_text(
-        f"{about['items']:,} items for {about['users']:,} of {len(allocation.lists):,} users written to "
+        f"{about['items']:,} items for {about['users']:,} of {about['lists']:,} users written to "
         f"{printable(out)}"
     )
-    same = allocation.same_for_all
-    rows = [("Expected", allocation.expected_hits, allocation.expected_value, same.hits, same.value)]
-    if real is not None:
-        rows.insert(0, ("Real", real.hits, real.value, real.hits_same, real.value_same))
-    for kind, hits, value, hits_same, value_same in rows:
-        show_text(
-            f"{kind}: {hits:,.1f} hits, value {value:,.2f}; {same.N:,.1f} for everyone, the same total: "
-            f"{hits_same:,.1f} hits, value {value_same:,.2f}"
-        )
+    for line in lines:
+        show_text(line)
     if report is not None:
         show_text(f"Report written to {printable(report)}")
-    return show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
+    show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
 
 
 def check_outputs(
@@ -171,13 +186,7 @@ def allocate_on_spark(folder: Path, out: Path, master: str, limits: dict[str, An
     about = sl.spark.save_lists(allocation.lists, out)
     about["users"] = about["lists"] - sum(about.pop("empty_lists").values())
     about["price_of_an_item"] = allocation.price
-    if json:
-        return show_json(about)
-    show_text(
-        f"{about['items']:,} items for {about['users']:,} of {about['lists']:,} users written to "
-        f"{printable(out)}"
-    )
-    return show_text(f"One more item would be expected to earn {allocation.price:,.4f}")
+    return show_json(about) if json else show_summary(about, out)
 
 
 def describe_allocation(allocation: "Allocation") -> dict[str, Any]:

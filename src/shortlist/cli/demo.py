@@ -113,14 +113,14 @@ def load_data(dataset: str) -> "tuple[str, Interactions]":
 def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "ModelReport":
     """Train a model and its cutoff on all but the last baskets, and compare stopping rules on those."""
     from shortlist.auto.progress import show_progress
-    from shortlist.auto.validation import Holdout, validate
+    from shortlist.auto.validation import Holdout, Validation
     from shortlist.reports.model_report import build_model_report
 
     model = demo_model(split)
     with show_progress(progress_lines()) as display:
         display.line(f"training {type(model).__name__} on all but the last two baskets of each user")
         holdout = Holdout(split.train, split.valid, "the last basket but one of each user")
-        validation = validate(model, holdout, n_candidates=N_CANDIDATES, filter_seen=filter_seen)
+        validation = Validation(model, holdout, N_CANDIDATES, filter_seen=filter_seen).fit()
         display.line("choosing the list lengths on the last basket but one")
         fixed = sl.cutoff.FixedN(N=validation.N)
         expected = validation.fit_cutoff(sl.cutoff.ExpectedF1())

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show, show_json, show_json_text, show_text
 from shortlist.cli.source import BY_NAME, Ray, Reading, build_engine, read_lists, read_source
-from shortlist.data.columns import find_column
 from shortlist.errors import DataError
 
 Lists = Annotated[
@@ -66,7 +65,7 @@ def evaluate_command(
     gains
         weight: also NDCG and recall in which a hit gains its weight in the truth.
     """
-    check_order(lists, Path(truth))
+    check_order(Path(truth))
     ranked = lists if lists.is_dir() else read_lists(lists)
     actual = read_source(truth, reading, training=False)
     before = None if history is None else read_source(history, reading, training=False)
@@ -86,28 +85,14 @@ def evaluate_command(
     return show_text(str(report))
 
 
-def check_order(lists: Path, truth: Path) -> None:
-    """Raise DataError if the truth is a file of lists; warn if the lists look like interactions."""
+def check_order(truth: Path) -> None:
+    """Raise DataError if the truth is a file of lists."""
     columns = read_columns(truth)
     if {"rank", "item_id"} <= columns and columns & {"length", "reason", "score"}:
         raise DataError(
             f"the lists come first and the truth second, but {truth} is a file of lists (it has the column "
             "rank); write shortlist evaluate LISTS TRUTH."
         )
-    columns = read_columns(lists)
-    if columns and not columns & {"rank", "score"} and has_times(columns):
-        print_note(
-            f"warning: {lists} has times but neither rank nor score, so it looks like interactions; lists "
-            "come first and the truth second"
-        )
-
-
-def has_times(columns: set[str]) -> bool:
-    """Whether a column has the name of a time."""
-    try:
-        return find_column("timestamp", sorted(columns)) is not None
-    except DataError:  # several columns do
-        return True
 
 
 def read_columns(path: Path) -> set[str]:

@@ -1,7 +1,7 @@
 """`shortlist inspect`: show what a saved model contains, or the parameters of a model by name."""
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import shortlist as sl
 from shortlist.cli.display import describe_parameters, lengths_table, sample_lists, summarize_model
@@ -48,11 +48,7 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
     }
     if json:
         return show_json(about)
-    plain = [(key, value) for key, value in about.items() if not isinstance(value, dict | None)]
-    show_table(("", str(model)), plain)
-    for key in ("params", "boundary"):
-        if about[key]:
-            show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
+    show_facts(about, "params", "boundary")
     if lists is not None:
         show(lengths_table(lists))
     if fitted.selection_ is not None:
@@ -92,13 +88,16 @@ def inspect_folder(folder: "Path", json: bool) -> None:
         "params": shards.model.get_params(),
         "users_per_shard": dict(zip((path.name for path in shards.paths), shards.users, strict=True)),
     }
-    if json:
-        return show_json(about)
+    return show_json(about) if json else show_facts(about, "params", "users_per_shard")
+
+
+def show_facts(about: dict[str, Any], *tables: str) -> None:
+    """Print single values in one table, and each of these dictionaries in one of its own."""
     plain = [(key, value) for key, value in about.items() if not isinstance(value, dict | None)]
-    show_table(("", str(folder)), plain)
-    for key in ("params", "users_per_shard"):
-        show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
-    return None
+    show_table(("", str(about["model"])), plain)
+    for key in tables:
+        if about[key]:
+            show_table((key, ""), [(name, str(value)) for name, value in about[key].items()])
 
 
 def boundary_quantiles(model: "Recommender") -> dict[str, float]:

@@ -53,7 +53,7 @@ def reproduce_command(
     """
     from dataclasses import replace
 
-    from shortlist.paper.report import name_variant
+    from shortlist.paper.report import BEST_COLUMNS, best_rows
     from shortlist.paper.reproduce import reproduce as run
     from shortlist.paper.variants import FULL, QUICK
 
@@ -79,11 +79,7 @@ def reproduce_command(
         return show_json({"verdicts": verdicts, "best": results["best"]})
     for name, rows in verdicts.items():
         show_table(["claim", "verdict"], [(row["claim"], row["verdict"]) for row in rows], title=name)
-    readings = [
-        (name, name_variant(row), f"{row['reached']} of {row['cells']}", f"{row['distance']:.0%}")
-        for name, row in results["best"].items()
-    ]
-    if readings:
-        show_table(["reading of F1", "the rest", "cells at or above the paper", "distance"], readings)
+    if results["best"]:
+        show_table(BEST_COLUMNS, best_rows(results["best"]))
     show_text(f"Report: {out / 'report.html'}")
     return None

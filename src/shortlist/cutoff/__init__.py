@@ -12,13 +12,13 @@
 | `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
 | `Guarantee`                  | `guarantee` | where a guarantee on precision or empty lists still holds |
 
-`Calibration` turns scores into probabilities, `reliability` checks probabilities against outcomes, and
-`top_candidates` ranks whatever a ranker returns. No cutoff depends on a model.
+`Calibration` turns scores into probabilities, and `top_candidates` ranks whatever a ranker returns. No cutoff
+depends on a model.
 """
 
 from shortlist.cutoff.base import Cutoff, top_candidates
 from shortlist.cutoff.boundary import Boundary
-from shortlist.cutoff.calibration import Calibration, Reliability, reliability
+from shortlist.cutoff.calibration import Calibration
 from shortlist.cutoff.expected import Budget, ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.perk import PerK
@@ -36,9 +36,7 @@ __all__ = [
     "FixedN",
     "Guarantee",
     "PerK",
-    "Reliability",
     "Threshold",
     "UtilityRegression",
-    "reliability",
     "top_candidates",
 ]

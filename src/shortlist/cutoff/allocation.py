@@ -20,7 +20,7 @@ from shortlist.cutoff.prices import (
     contact_worth,
     solve,
 )
-from shortlist.data.columns import find_column, plain_name, to_polars
+from shortlist.data.columns import plain_name, to_polars
 from shortlist.data.ids import IdMap
 from shortlist.data.items import ItemGroups, Items, check_group_limits
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
@@ -37,7 +37,6 @@ from shortlist.kernels.rows import starts
 from shortlist.types import Bools, Doubles, Floats, Longs
 
 PROBABILITY_NAMES = ("probability", "prob", "proba", "p")
-LIMIT_NAMES = ("limit", "stock", "units", "quantity", "inventory", "available")
 LENGTHS = (1, 2, 3, 5, 7, 10, 15, 20, 30, 50, 70, 100)  # of the curve
 ENDS = (  # in the order of the codes that `explain_ends` writes
     "no_candidates",
@@ -210,9 +209,8 @@ def allocate(
     max_items
         Length of a list.
     item_limits
-        How many users may be shown an item: a number for every item, a mapping from item id to number, a
-        table with items and limits, or the name of a column of `items`, such as the stock. Items without a
-        limit are not limited.
+        How many users may be shown an item: a number for every item, a mapping from item id to number, or the
+        name of a column of `items`, such as the stock. Items without a limit are not limited.
     max_per_group
         Field of `items` → how many items of one group a list may contain, such as {"category": 2}. Items
         without a value belong to no group.
@@ -321,7 +319,8 @@ def _lists_of_table(table: Any, item_ids: IdMap | None) -> RankedLists:
             "candidates must be RankedLists or a polars, pandas or Arrow table, got a "
             f"{type(table).__name__}; pass one of these."
         ) from None
-    column = _find_name(frame, PROBABILITY_NAMES)
+    plain = {plain_name(column): column for column in reversed(frame.columns)}
+    column = next((plain[name] for name in PROBABILITY_NAMES if name in plain), None)
     if column is None:
         raise DataError(
             f"candidates need a column 'probability', got {', '.join(map(repr, frame.columns[:12]))}; "
@@ -348,12 +347,6 @@ def _order_ties(lists: RankedLists, key: Floats | Doubles | None) -> RankedLists
         return lists
     owner = np.repeat(np.arange(len(lists)), lists.lengths)
     return lists.reorder(np.lexsort((lists.items, -key, owner)))
-
-
-def _find_name(frame: pl.DataFrame, names: tuple[str, ...]) -> str | None:
-    """The first column with one of these names, whatever its case."""
-    plain = {plain_name(column): column for column in reversed(frame.columns)}
-    return next((plain[name] for name in names if name in plain), None)
 
 
 def check_limits(
@@ -404,17 +397,7 @@ def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Double
     ids = lists.item_ids
     if is_number(gain):
         check_interval("gain", gain, low=-MAX_MONEY, high=MAX_MONEY, advice="use a finite number.")
-        return np.full(len(ids), float(gain))
-    if isinstance(gain, str):
-        gains = _column("gain", gain, ids, content)
-    elif isinstance(gain, Mapping):
-        gains = _from_mapping("gain", gain, ids, np.nan)
-    else:
-        raise ConfigError(
-            f"gain must be a number, the name of a column of items, or a mapping from item id to number, "
-            f"got {short_repr(gain)}; pass one of these.",
-            parameter="gain",
-        )
+    gains = _read_numbers("gain", gain, ids, content)
     missing = np.flatnonzero(np.isnan(gains) & _shown_items(lists))
     if missing.size:
         raise DataError(
@@ -427,16 +410,9 @@ def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Double
 
 def _read_stock(limits: Any, ids: IdMap, content: Items | None) -> Longs:
     """(n_items,) the limit of each item, -1 for none."""
-    if isinstance(limits, str):
-        values = _column("item_limits", limits, ids, content)
-    elif isinstance(limits, Mapping):
-        values = _from_mapping("item_limits", limits, ids, np.nan)
-    elif is_number(limits):
-        values = np.full(len(ids), float(limits))
-        if np.isnan(values).any():
-            raise ConfigError("item_limits must be a whole number of at least 0, got nan; pass one.")
-    else:
-        values = _from_mapping("item_limits", _table_limits(limits), ids, np.nan)
+    if is_number(limits):
+        check_whole(0, item_limits=limits)
+    values = _read_numbers("item_limits", limits, ids, content)
     given = values[~np.isnan(values)]
     wrong = given[(given < 0) | (given != np.floor(given)) | ~np.isfinite(given)]
     if wrong.size:
@@ -447,36 +423,24 @@ def _read_stock(limits: Any, ids: IdMap, content: Items | None) -> Longs:
     return np.where(np.isnan(values), -1, np.minimum(np.nan_to_num(values), UNLIMITED)).astype(np.int64)
 
 
-def _table_limits(table: Any) -> dict[Any, float]:
-    """Item id → limit of a table."""
-    try:
-        frame = to_polars(table)
-    except DataError:
-        raise ConfigError(
-            "item_limits must be a number, a mapping, a table or the name of a column of items, got "
-            f"{short_repr(table)}; pass one of these.",
-            parameter="item_limits",
-        ) from None
-    item, limit = find_column("item_id", frame.columns), _find_name(frame, LIMIT_NAMES)
-    if item is None or limit is None:
-        raise ConfigError(
-            f"a table of item_limits needs a column of items and a column 'limit', got "
-            f"{', '.join(map(repr, frame.columns[:12]))}; rename them.",
-            parameter="item_limits",
-        )
-    if frame[item].is_duplicated().any():
-        raise ConfigError(
-            f"a table of item_limits must have one row per item, got "
-            f"{frame[item].filter(frame[item].is_duplicated())[0]!r:.60} more than once; drop one.",
-            parameter="item_limits",
-        )
-    rows = frame.filter(pl.col(limit).is_not_null())
-    return dict(zip(rows[item].to_list(), rows[limit].to_list(), strict=True))
+def _read_numbers(name: str, given: Any, ids: IdMap, content: Items | None) -> Doubles:
+    """(n_items,) one number for all items, a column, or a mapping; NaN for an item without one."""
+    if is_number(given):
+        return np.full(len(ids), float(given))
+    if isinstance(given, str):
+        return _column(name, given, ids, content)
+    if isinstance(given, Mapping):
+        return _from_mapping(name, given, ids)
+    raise ConfigError(
+        f"{name} must be a number, the name of a column of items, or a mapping from item id to number, "
+        f"got {short_repr(given)}; pass one of these.",
+        parameter=name,
+    )
 
 
-def _from_mapping(name: str, mapping: Mapping[Any, Any], ids: IdMap, default: float) -> Doubles:
+def _from_mapping(name: str, mapping: Mapping[Any, Any], ids: IdMap) -> Doubles:
     """(n_items,) numbers of a mapping from item id; every id must be one of the items."""
-    values = np.full(len(ids), default)
+    values = np.full(len(ids), np.nan)
     if not mapping:
         return values
     at = ids.lookup(list(mapping), "item id")

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import polars as pl
 from scipy.special import expit
 
 from shortlist.core.checks import (
@@ -18,7 +17,6 @@ from shortlist.core.checks import (
     file_error,
 )
 from shortlist.core.glm import AdditiveLogistic, log_loss
-from shortlist.core.metrics import calibration_error
 from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import (
@@ -27,7 +25,6 @@ from shortlist.cutoff.base import (
     SavedEstimator,
     Scores,
     label_candidates,
-    label_lists,
     limit_to_shown,
     top_candidates,
 )
@@ -488,82 +485,3 @@ def isotonic_fit(x: Doubles, y: Doubles, weights: Doubles | None = None) -> tupl
 def isotonic_predict(steps: Doubles, heights: Doubles, x: Doubles) -> Doubles:
     """Height of the step below each value; the first height for values below all steps."""
     return heights[np.maximum(np.searchsorted(steps, x, side="right") - 1, 0)]
-
-
-class Reliability(NamedTuple):
-    """Predicted and observed rates per bin, and the expected calibration error.
-
-    Parameters
-    ----------
-    table
-        One row per bin: low, high, n, predicted, observed.
-    ece
-        The expected calibration error.
-    """
-
-    table: pl.DataFrame
-    ece: float
-
-
-def reliability(
-    lists: RankedLists, truth: Interactions, *, n_bins: int = 10, users: Iterable[Any] | None = None
-) -> Reliability:
-    """Compare the probabilities of candidates with what happened.
-
-    Parameters
-    ----------
-    lists
-        Lists with probabilities.
-    truth
-        Interactions that happened after the lists were made. Candidates of users without rows are ignored.
-    n_bins
-        Number of bins with about equally many candidates; equal probabilities share a bin.
-    users
-        Ids of the users who received a list or were eligible for one. They count even if they interacted with
-        nothing.
-
-    Returns
-    -------
-    Reliability
-        `table` with one row per bin (low, high, n, predicted, observed), and `ece`, the expected calibration
-        error: the mean distance between predicted and observed rates, weighted by n.
-
-    Raises
-    ------
-    ConfigError
-        If `n_bins` is less than 1.
-    DataError
-        If the lists have no probabilities, or no user of `truth` has a candidate.
-
-    Examples
-    --------
-    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
-    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
-    >>> lists = sl.cutoff.Calibration(method="isotonic").fit(candidates, split.valid).apply(candidates)
-    >>> sl.cutoff.reliability(lists, split.valid).ece < 0.01
-    True
-    """
-    if n_bins < 1:
-        raise ConfigError(f"n_bins must be at least 1, got {n_bins}; 10 is usual.")
-    if lists.probabilities is None:
-        raise DataError("reliability needs lists with probabilities, got none; apply a Calibration first.")
-    labels = label_lists(lists, truth, users)
-    p, y = lists.probabilities[labels.rows], labels.relevant[labels.rows]
-    if not p.size:
-        raise DataError("reliability needs candidates of users in truth, got none; check the user ids.")
-    edges = np.unique(np.quantile(p, np.linspace(0, 1, n_bins + 1)[1:-1]))
-    table = (
-        pl.DataFrame({"bin": np.searchsorted(edges, p, side="left"), "p": p, "y": y})
-        .group_by("bin")
-        .agg(
-            low=pl.col("p").min(),
-            high=pl.col("p").max(),
-            n=pl.len(),
-            predicted=pl.col("p").mean(),
-            observed=pl.col("y").mean(),
-        )
-        .sort("bin")
-        .drop("bin")
-    )
-    n, predicted, observed = (table[name].to_numpy() for name in ("n", "predicted", "observed"))
-    return Reliability(table, calibration_error(n.astype(np.int64), predicted, observed))

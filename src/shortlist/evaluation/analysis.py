@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from shortlist.core.charts import Figure, Series, line_chart
 from shortlist.core.metrics import Metric
 from shortlist.core.tables import html
 from shortlist.errors import ConfigError, DataError
@@ -187,30 +186,6 @@ class RiskCoverage:
         return pl.DataFrame(
             {"coverage": at / n, "risk": self.risk[at - 1], self.metric: 1 - self.risk[at - 1]}
         )
-
-    def plot(self) -> Figure:
-        """Mean metric of the covered users against coverage, beside a random order.
-
-        Returns
-        -------
-        Figure
-            An SVG figure that notebooks display; `save(path)` writes it to a file.
-
-        Examples
-        --------
-        >>> from shortlist.evaluation import risk_coverage
-        >>> truth = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "jam")])
-        >>> risk_coverage(sl.evaluate({"ann": ["tea"], "bob": ["rice"]}, truth)).plot()
-        Figure('Mean f1 by coverage')
-        """
-        curve, title = self.curve(), f"Mean {self.metric} by coverage"
-        coverage, mean = curve["coverage"].to_list(), curve[self.metric].to_list()
-        series = [
-            Series("most confident users first", coverage, mean, 0),
-            Series("random order", [coverage[0], 1.0], [1 - self.area_random] * 2, 7, dotted=False),
-        ]
-        chart = line_chart(title, "share of users with a list", self.metric, series)
-        return Figure(title, chart, tuple((line.name, line.style) for line in series))
 
     def __repr__(self) -> str:
         areas = f"area {self.area:.4f}, random {self.area_random:.4f}, ideal {self.area_ideal:.4f}"

@@ -298,13 +298,11 @@ def _name_everyone(
         raise ConfigError(f"users must be ids or 'everyone', got {short_repr(users)}; pass a list of ids.")
     if history is not None:
         return lists, history.users.to_ids(history.active_users)
-    if isinstance(lists, (str, Path)) and Path(lists).is_dir():
+    is_folder = isinstance(lists, (str, Path)) and Path(lists).is_dir()
+    if is_folder or not isinstance(lists, LIST_TYPES):
+        got = "a folder" if is_folder else "several"
         raise ConfigError(
-            "users='everyone' needs the history, or lists in one piece, got a folder; pass history."
-        )
-    if not isinstance(lists, LIST_TYPES):
-        raise ConfigError(
-            "users='everyone' needs the history, or lists in one piece, got several; pass history."
+            f"users='everyone' needs the history, or lists in one piece, got {got}; pass history."
         )
     whole = read_candidates(lists, "lists")
     return whole, whole.users.values

@@ -19,8 +19,7 @@ import numpy as np
 import polars as pl
 from scipy.special import gammaln
 
-from shortlist.core.charts import Figure, Series, line_chart
-from shortlist.core.params import check_choice, check_number, warn
+from shortlist.core.params import check_number, warn
 from shortlist.core.tables import plain
 from shortlist.data.columns import to_polars
 from shortlist.errors import ConfigError, DataError
@@ -100,7 +99,9 @@ def _regress(sums: Doubles, metric: int, n_covariates: int) -> _Regression:
     return _Regression(mean_x, mean_y, slope, residual / np.maximum(n - n_covariates - 1, 1))
 
 
-def half_width(variance: Doubles, n_users: Doubles, error: float, tightest_at: float) -> Doubles:
+def half_width(
+    variance: Doubles, n_users: Doubles, error: float, tightest_at: float = TIGHTEST_AT
+) -> Doubles:
     """Half the width of the confidence sequence of a mean after n users, valid at all n at once."""
     odds = -2 * np.log(error)
     rho2 = (odds + np.log(odds + 1)) / tightest_at
@@ -310,37 +311,6 @@ class ExperimentReport:
             "looks": self.looks.to_dicts(),
         }
 
-    def plot(self, arm: str | None = None) -> Figure:
-        """Draw the difference to the control over time, with its interval.
-
-        Parameters
-        ----------
-        arm
-            The arm; by default, the first one that is not the control.
-
-        Returns
-        -------
-        Figure
-            A line chart with three curves: the difference and both ends of its interval.
-
-        Examples
-        --------
-        >>> table = {"arm": ["a", "b"] * 300, "hits": [0, 1, 1, 0] * 150}
-        >>> sl.evaluate_experiment(table, metric="hits", control="a").plot()
-        Figure('hits per user, b minus a')
-        """
-        arm = self.looks["arm"][0] if arm is None else arm
-        check_choice("arm", arm, self.looks["arm"].unique(maintain_order=True).to_list())
-        rows = self.looks.filter(pl.col("arm") == arm).drop_nulls()
-        xs = rows["look"].to_list() or [0]
-        title = f"{self.metric} per user, {arm} minus {self.control}"
-        curves = [
-            Series(name, xs, rows[name].to_list() or [0.0], style)
-            for name, style in (("difference", 0), ("low", 6), ("high", 6))
-        ]
-        chart = line_chart(title, "day", self.metric, curves)
-        return Figure(title, chart, tuple((curve.name, curve.style) for curve in curves))
-
     def __repr__(self) -> str:
         users = int(self.arms["users"].sum())
         return f"ExperimentReport({self.verdict}, {self.metric}, {self.arms.height} arms, {users:,} users)"
@@ -359,7 +329,6 @@ def evaluate_experiment(
     guardrails: Mapping[str, float] | None = None,
     smallest_effect: float | None = None,
     confidence: float = 0.95,
-    tightest_at: int = TIGHTEST_AT,
 ) -> ExperimentReport:
     """Compare the arms of an experiment; the result holds however often one looks.
 
@@ -385,8 +354,6 @@ def evaluate_experiment(
         The smallest difference that matters. Once the interval is within it, the verdict is "no difference".
     confidence
         Probability that the interval of the metric is never wrong, for all arms together.
-    tightest_at
-        Number of users of two arms at which the interval is tightest; it holds at any number.
 
     Returns
     -------
@@ -422,7 +389,7 @@ def evaluate_experiment(
     rows, looks = [], []
     for name in metrics:
         for arm in sample.arms[1:]:
-            estimate, low, high = sample.intervals(name, arm, error, tightest_at)
+            estimate, low, high = sample.intervals(name, arm, error)
             bounds = _last_bounds(estimate, low, high, f"{arm}, {name}")
             exact = sample.exact_interval(name, arm, shares, error) if name in RATES else (None, None)
             if exact[0] is not None and np.isinf(bounds[0]):  # it needs no minimum of users
@@ -497,16 +464,14 @@ class _Sample:
         last = self.sums[-1]
         return {name: last[:, 0, self.place(name)] / last[:, 0, 0] for name in self.metrics}
 
-    def intervals(
-        self, metric: str, arm: str, error: float, tightest_at: float
-    ) -> tuple[MeanDifference, Doubles, Doubles]:
+    def intervals(self, metric: str, arm: str, error: float) -> tuple[MeanDifference, Doubles, Doubles]:
         """The difference to the control after each look, and the bounds that have held so far."""
         k = self.arms.index(arm)
         with np.errstate(divide="ignore", invalid="ignore"):  # arms without users
             estimate = mean_difference(
                 self.sums[:, k], self.sums[:, 0], self.place(metric), self.n_covariates
             )
-            width = half_width(estimate.variance, estimate.n_users, error, tightest_at)
+            width = half_width(estimate.variance, estimate.n_users, error)
         usable = self.has_enough(metric, k) & self.has_enough(metric, 0)
         low = np.where(usable, estimate.difference - width, -np.inf)
         high = np.where(usable, estimate.difference + width, np.inf)
@@ -635,8 +600,6 @@ class ExperimentPlan:
         than can be had in `days`.
     days
         Days until then, with the window of the last users; None if it is more than a year.
-    adjustment
-        By how much the covariates reduce the number of users.
 
     Examples
     --------
@@ -652,7 +615,6 @@ class ExperimentPlan:
     reference: float
     users: int | None
     days: int | None
-    adjustment: float
 
     def summary(self) -> str:
         """Say in one sentence what to expect.
@@ -734,17 +696,14 @@ def plan_experiment(
     x = np.empty((n, 0)) if covariates is None else np.asarray(covariates, np.float64).reshape(n, -1)
     if outcomes[1].size != n or n < 10 or not all(np.isfinite(values).all() for values in (*outcomes, x)):
         raise DataError("outcomes must be finite, at least 10, and as many in both arms; check the tables.")
-    adjusted, plain_variance = (_planned_variance(outcomes, columns, share) for columns in (x, x[:, :0]))
+    variance = _planned_variance(outcomes, x, share)
     lift, error = float(outcomes[1].mean() - outcomes[0].mean()), 1 - confidence
     sizes = np.unique(np.round(users_per_day * np.arange(1, 366))).astype(np.float64)
-    needed = half_width(np.array(adjusted), sizes, error, TIGHTEST_AT) + POWER_QUANTILE * np.sqrt(
-        adjusted / sizes
-    )
+    needed = half_width(np.array(variance), sizes, error) + POWER_QUANTILE * np.sqrt(variance / sizes)
     enough = (needed <= abs(lift)) & (np.minimum(share, 1 - share) * sizes >= MIN_USERS)
     users = int(sizes[enough.argmax()]) if enough.any() and lift else None
     days = None if users is None else int(np.ceil(users / users_per_day + window_days))
-    saved = 1 - adjusted / plain_variance if plain_variance > 0 else 0.0
-    return ExperimentPlan(lift, float(outcomes[0].mean()), users, days, float(saved))
+    return ExperimentPlan(lift, float(outcomes[0].mean()), users, days)
 
 
 def _planned_variance(outcomes: Sequence[Doubles], x: Doubles, share: float) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.auto.validation import Holdout, Validation, build_model, validate
+from shortlist.auto.validation import Holdout, Validation, build_model
 from shortlist.core.engine import Engine, FixedFunction, ThreadEngine, thread_count
 from shortlist.core.files import write_text
 from shortlist.data.datasets import load_dataset
@@ -59,14 +59,9 @@ class Experiment:
         fresh = build_model(model, PLAIN.get(model, {}) | params)
         if fresh.uses_epochs:
             fresh.set_params(n_threads=1, tol=0.0)
-        return validate(
-            fresh,
-            Holdout(history, truth, self.name),
-            n_candidates=MAX_LENGTH,
-            filter_seen=self.filter_seen,
-            n_threads=1,
-            early_stopping=False,
-        )
+        holdout = Holdout(history, truth, self.name)
+        unfitted = Validation(fresh, holdout, MAX_LENGTH, filter_seen=self.filter_seen, n_threads=1)
+        return unfitted.fit(early_stopping=False)
 
     def describe(self) -> dict[str, Any]:
         """Sizes of the dataset and its split."""

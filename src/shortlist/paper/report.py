@@ -30,6 +30,7 @@ SYMBOLS = {"t": "t", "lambda_t": "λ_t", "alpha": "α", BIASED_SWEEP: "t, with i
 BIAS_NAMES = {True: "with item biases", False: "without item biases", None: "biases chosen on validation"}
 F1_NAMES = {"f1": "mean of the users' F1", HARMONIC: "harmonic F1"}
 N_NAMES = {True: "each metric's own N or setting", False: "one N or setting"}
+BEST_COLUMNS = ("reading of F1", "the rest of the reading", "cells at or above the paper", "distance")
 Row = dict[str, Any]
 Line = tuple[str, str, str, str | None]  # label, figure, what selects the settings, the paper's figure
 
@@ -63,25 +64,30 @@ def render_tables(results: Row) -> str:
     return "\n".join(lines) + "\n"
 
 
-def best_table(best: Row) -> list[str]:
-    """For each F1, the single reading of all datasets with the most cells, and the closest one."""
-    rows = []
-    for name, row in best.items():
-        by_dataset = [
-            f"{NAMES[dataset]} ({each['reading']}): {each['reached']}, {each['distance']:.0%}"
-            for dataset, each in row["datasets"].items()
+def best_rows(best: Row) -> list[list[str]]:
+    """For each F1, the single reading of all datasets with the most cells, and the closest one, in words."""
+    return [
+        [
+            F1_NAMES[row["f1"]] + name[name.index(",") :],
+            name_variant(row),
+            f"{row['reached']} of {row['cells']}",
+            f"{row['distance']:.0%}",
         ]
-        rows.append(
-            [
-                name.replace("f1,", f"{F1_NAMES['f1']},").replace("harmonic,", f"{F1_NAMES[HARMONIC]},"),
-                name_variant(row),
-                f"{row['reached']} of {row['cells']}",
-                f"{row['distance']:.0%}",
-                "; ".join(by_dataset),
-            ]
+        for name, row in best.items()
+    ]
+
+
+def best_table(best: Row) -> list[str]:
+    """The same as Markdown, with the figures of each dataset."""
+    each = [
+        "; ".join(
+            f"{NAMES[dataset]} ({part['reading']}): {part['reached']}, {part['distance']:.0%}"
+            for dataset, part in row["datasets"].items()
         )
-    columns = ["reading of F1", "the rest of the reading", "cells at or above the paper", "distance", "each"]
-    return pipe_table(columns, rows)
+        for row in best.values()
+    ]
+    rows = [[*cells, text] for cells, text in zip(best_rows(best), each, strict=True)]
+    return pipe_table([*BEST_COLUMNS, "each"], rows)
 
 
 def name_variant(row: Row) -> str:
@@ -173,15 +179,7 @@ def render_reproduction(results: Row, machine: Row) -> str:
         "reproduction.html.j2",
         settings=results["settings"],
         machine=machine,
-        best=[
-            {
-                "name": F1_NAMES[row["f1"]] + name[name.index(",") :],
-                "variant": name_variant(row),
-                "reached": f"{row['reached']} of {row['cells']}",
-                "distance": row["distance"],
-            }
-            for name, row in results["best"].items()
-        ],
+        best=best_rows(results["best"]),
         datasets=[_dataset(NAMES.get(name, name), tables) for name, tables in results["datasets"].items()],
         classes=CLASSES,
     )
