@@ -50,7 +50,7 @@ def loss_at(x, parts, hyper, pool, hess=NONE):
 
 def plain_loss(x, parts, hyper, pool):
     """The objective written out, without rounded corners."""
-    pools = {USER_ONLY: lambda p, c: p, AVERAGE: lambda p, c: (p + c) / 2, MAXIMUM: np.maximum}
+    pools = {USER_ONLY: lambda p: p, AVERAGE: lambda p: p / 2, MAXIMUM: lambda p: np.maximum(p, 0)}
     vector = pools[pool](x[:8])
     scores = parts["items"].astype(float) @ vector + parts["bias"]
     total, rate = 0, parts["rate"]

@@ -161,7 +161,9 @@ def test_neighbors_against_the_dense_product(fitted):
         best = allowed[np.argsort(-product[row, allowed], kind="stable")[:4]]
         best = best[product[row, best] > 0]
         assert np.allclose(np.sort(found[row][found[row] > 0]), np.sort(product[row, best]), rtol=1e-5)
-    rows = neighborhood_rows(find_neighbors(content, np.arange(90, dtype=np.int32), allowed, 4), None, 4)
+    rows = neighborhood_rows(
+        find_neighbors(content, np.arange(90, dtype=np.int32), allowed, 4), np.ones(90, np.bool_), 4
+    )
     assert np.allclose(rows.multiply(rows).sum(axis=1), 1, atol=1e-5)
 
 

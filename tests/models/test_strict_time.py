@@ -13,6 +13,7 @@ from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import METRICS, TimedReport, paired_test
 from shortlist.models.strict_time import find_visits, lists_over_time
+from shortlist.recommend.request import RequestOptions
 from tests.models.cases import ALL_MODELS, bits
 from tests.models.cases import fit as fit_model
 
@@ -86,7 +87,7 @@ def fast_lists(model, events, every, visits=None):
     visits = find_visits(events, "all") if visits is None else visits
     ids = events.users.to_ids(visits.users).to_list()
     found = {key: [] for key in zip(ids, visits.times.tolist(), strict=True)}
-    for numbers, lists in lists_over_time(model, events, visits, every=every, N=5):
+    for numbers, lists in lists_over_time(model, events, visits, every, RequestOptions(N=5)):
         for number, one in zip(numbers.tolist(), lists, strict=True):
             assert one.user_id == ids[number]
             found[one.user_id, int(visits.times[number])] = one.items

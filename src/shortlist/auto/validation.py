@@ -20,7 +20,7 @@ from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import Recommender, find_model_class, model_names
 from shortlist.models.strict_time import find_visits, lists_over_time
-from shortlist.recommend.request import concat_lists
+from shortlist.recommend.request import RequestOptions, concat_lists
 from shortlist.split import Split, as_datetime, draw_items, last_basket, users_return
 from shortlist.types import Doubles, Ints, Longs
 
@@ -319,17 +319,8 @@ class Validation:
     def _candidates_over_time(self, later: Interactions) -> RankedLists:
         """The candidates of a model that has observed, once a day, what happened before."""
         visits = find_visits(self.holdout.truth, "first")
-        parts = list(
-            lists_over_time(
-                self.model,
-                later,
-                visits,
-                every=DAY,
-                N=self.n_candidates,
-                filter_seen=self.filter_seen,
-                n_threads=self.n_threads,
-            )
-        )
+        options = RequestOptions(N=self.n_candidates, filter_seen=self.filter_seen, n_threads=self.n_threads)
+        parts = list(lists_over_time(self.model, later, visits, DAY, options))
         numbers = np.concatenate([numbers for numbers, _ in parts])
         items = parts[-1][1].item_ids  # known ids keep their index, new ones follow
         lists = concat_lists([replace(each, item_ids=items, item_names=None) for _, each in parts])

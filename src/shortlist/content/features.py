@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_array, hstack
+from scipy.sparse import csr_array, hstack, vstack
 
 from shortlist.core.checks import check_array, check_starts, check_text, check_whole_value, file_error
 from shortlist.data.columns import to_polars
@@ -378,6 +378,13 @@ def align_rows(matrix: csr_array, rows: Ints) -> csr_array:
         shape=(matrix.shape[0] + 1, matrix.shape[1]),
     )  # the last row is empty, and -1 takes it
     return csr_array(longer[np.where(rows < 0, matrix.shape[0], rows)])
+
+
+def replace_rows(matrix: csr_array, rows: Ints, fresh: csr_array) -> csr_array:
+    """The matrix with the rows of another one at these numbers."""
+    place = np.arange(matrix.shape[0], dtype=np.int32)
+    place[rows] = matrix.shape[0] + np.arange(rows.size, dtype=np.int32)
+    return align_rows(csr_array(vstack([matrix, fresh], format="csr")), place)
 
 
 def aligned_names(items: Items, ids: pl.Series, earlier: pl.Series | None) -> pl.Series | None:

@@ -134,11 +134,12 @@ def load_plugins() -> None:
             warn(f"the entry point {point.name!r} ({point.value}) cannot be imported: {error!r:.200}")
 
 
-def check_number(minimum: float, **values: Any) -> None:
-    """Raise ConfigError for a value that is not a finite number of at least `minimum`."""
+def check_number(minimum: float, maximum: float = np.inf, /, **values: Any) -> None:
+    """Raise ConfigError for a value that is not a finite number from `minimum` to `maximum`."""
     for name, value in values.items():
-        if not is_finite(value) or not minimum <= value:
-            raise ConfigError(f"{name} must be a number of at least {minimum}, got {short_repr(value)}.")
+        if not is_finite(value) or not minimum <= value <= maximum:
+            rule = f"of at least {minimum}" if maximum == np.inf else f"between {minimum} and {maximum}"
+            raise ConfigError(f"{name} must be a number {rule}, got {short_repr(value)}.")
 
 
 def check_whole(minimum: int, maximum: int = MAX_WHOLE, /, **values: Any) -> None:

@@ -24,6 +24,7 @@ from shortlist.models.matrix import (
     MatrixModel,
     confidence_matrix,
     find_basis,
+    normalize_degrees,
     pad_columns,
     rotate,
     singular_columns,
@@ -31,7 +32,7 @@ from shortlist.models.matrix import (
 )
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints
 
 N_ITERATIONS = 2  # of the subspace iteration for the start
 ROWS = 64  # vectors that a thread solves at a time
@@ -91,9 +92,7 @@ def history_prints(matrix: csr_array) -> Doubles:
 class RowBlock(NamedTuple):
     """Rows whose vectors are solved together."""
 
-    indptr: Longs  # (n + 1,) from 0
-    columns: Ints  # (n_pairs,)
-    confidence: Floats  # (n_pairs,)
+    pairs: ConfidenceRows
     penalty: Floats  # (n,)
     means: Floats  # (n, width) toward which vectors are penalized, or NOTHING: 0
     start: Floats  # (n, width)
@@ -111,7 +110,8 @@ class HalfStep(NamedTuple):
 
     def __call__(self, rows: RowBlock) -> Floats:
         """(n, width) the solutions."""
-        pairs = ConfidenceRows(read_only(rows.indptr), read_only(rows.columns), read_only(rows.confidence))
+        indptr, columns, confidence = rows.pairs
+        pairs = ConfidenceRows(read_only(indptr), read_only(columns), read_only(confidence))
         given = FixedSide(read_only(self.vectors), read_only(self.gram))
         beside, solved = (read_only(rows.means), read_only(self.basis)), rows.start.copy()
         limits = self.n_steps, np.float32(self.tolerance)
@@ -252,9 +252,7 @@ class ALS(MatrixModel, ContentRecommender):
         # items without interactions are added after training, which would only learn that no user has them
         return state if items is None else self._with_items(state, items, extend_items(state.history, items))
 
-    def _learn_more(
-        self, state: ALSState, more: Interactions, options: FitOptions, n_epochs: int | None
-    ) -> ALSState:
+    def _learn_more(self, state: ALSState, more: Interactions, options: FitOptions) -> ALSState:
         data, features = state.history.merged.concat(more), state.features
         matrix = confidence_matrix(data, self.weight_transform)
         items = pad_rows(state.padded, data.n_items)
@@ -265,16 +263,12 @@ class ALS(MatrixModel, ContentRecommender):
             features = features.align(state.history.items.align(data.items))
             turned = rotate(pad_columns(features.vectors), half.basis, self.n_threads)
             features = replace(features, vectors=turned[:, : self.n_factors])
-        epochs = self.n_epochs if n_epochs is None else n_epochs
+        epochs = self.n_epochs if options.n_epochs is None else options.n_epochs
         return self._train(data, matrix, (users, half.vectors), epochs, features, options.engine)
 
     def _start(self, matrix: csr_array) -> Floats:
         """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
-        owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-        n_users = np.bincount(matrix.indices, minlength=matrix.shape[1])
-        scale = np.sqrt(np.diff(matrix.indptr)[owner] * n_users[matrix.indices])
-        values = (np.sign(matrix.data) / scale).astype(np.float32)
-        by_item = csr_array(csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape).T)
+        by_item = csr_array(normalize_degrees(matrix).T)
         users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed, self.n_threads)
         return np.asarray(users * np.float32(np.sqrt(len(users) / self.n_factors)), np.float32)
 
@@ -354,8 +348,9 @@ class ALS(MatrixModel, ContentRecommender):
 
         def block(rows: slice) -> RowBlock:
             first, last = indptr[rows.start], indptr[rows.stop]
-            pairs = indptr[rows.start : rows.stop + 1] - first, indices[first:last], values[first:last]
-            return RowBlock(*pairs, penalty[rows], means[rows], vectors[rows])
+            at = indptr[rows.start : rows.stop + 1] - first
+            pairs = ConfidenceRows(at, indices[first:last], values[first:last])
+            return RowBlock(pairs, penalty[rows], means[rows], vectors[rows])
 
         if isinstance(engine, ThreadEngine):
 
@@ -428,8 +423,7 @@ class ALS(MatrixModel, ContentRecommender):
         return None if state.features is None else state.features.space
 
     def _with_items(self, state: ALSState, items: Items, history: History) -> ALSState:
-        if state.features is None:
-            return replace(state, history=history)
+        assert state.features is not None
         features, rows, change = state.features.add_items(items, history.items)
         vectors = pad_rows(state.items, history.n_items)
         vectors[rows] += change @ features.vectors

@@ -63,7 +63,7 @@ from shortlist.recommend.request import (
 from shortlist.recommend.request import ModelState as ModelState
 from shortlist.recommend.retrieval import build_index
 from shortlist.text import escape_html as escape
-from shortlist.types import Doubles, Floats, Ints
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
     from shortlist.cutoff.allocation import Allocation
@@ -114,17 +114,19 @@ class WeightTransform(NamedTuple):
     def check(self) -> None:
         """Raise ConfigError for an unknown name or a cap that is not above 0."""
         check_choice("weighting", self.name, WEIGHTINGS)
-        check_number(0, weight_cap=self.cap)
-        if self.cap == 0:
-            raise ConfigError('weight_cap must be above 0, got 0; weighting="none" ignores weights.')
+        check_number(1e-9, weight_cap=self.cap)
 
-    def check_data(self, data: Interactions, model: str) -> None:
-        """Raise ConfigError if weights are missing; warn if negative ones would count as positive."""
-        if self.is_used and data.weight is None:
+    def check_weights(self, has_weights: bool) -> None:
+        """Raise ConfigError if weights are needed and missing."""
+        if self.is_used and not has_weights:
             raise ConfigError(
                 f"weighting={self.name!r} needs weights, got data without them; name the column with "
                 'weight=…, or set weighting="none".'
             )
+
+    def check_data(self, data: Interactions, model: str) -> None:
+        """Raise ConfigError if weights are missing; warn if negative ones would count as positive."""
+        self.check_weights(data.weight is not None)
         n = 0 if self.is_used or data.weight is None else int((data.weight < 0).sum())
         if n:
             warn(
@@ -137,17 +139,25 @@ class WeightTransform(NamedTuple):
 COUNT_ROWS: WeightTransform = WeightTransform()
 
 
-def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
-    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
+def baskets_since(data: Interactions) -> Longs:
+    """(n_rows,) number of the user's baskets after that of each row."""
     basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
-    since = data.user_baskets[data.user + 1] - 1 - basket
+    return np.asarray(data.user_baskets[data.user + 1] - 1 - basket)
+
+
+def set_places(data: Interactions) -> Longs:
+    """(n_rows,) the entry of data.item_sets with the user and the item of each row."""
     indptr, items = data.item_sets
     owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
     keys = owner * data.n_items + items  # ascending, as the sets are
-    at = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-    amount, factor = transform.of_rows(data), decay**since
-    counts = factor if amount is None else amount * factor
-    return np.bincount(at, weights=counts, minlength=items.size).astype(np.float32)
+    return np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
+
+
+def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
+    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
+    amount, factor = transform.of_rows(data), decay ** baskets_since(data)
+    counts, n_entries = factor if amount is None else amount * factor, data.item_sets[1].size
+    return np.bincount(set_places(data), weights=counts, minlength=n_entries).astype(np.float32)
 
 
 class FitOptions(NamedTuple):
@@ -158,6 +168,7 @@ class FitOptions(NamedTuple):
     checkpoint: Path | None = None
     engine: Engine = ThreadEngine()
     items: Items | None = None
+    n_epochs: int | None = None  # of partial_fit; None: as the model says
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -226,7 +237,7 @@ class Recommender(Estimator, ABC):
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
         """The state that `_to_arrays` described."""
 
-    def _learn_more(self, state: Any, more: Interactions, options: FitOptions, n_epochs: int | None) -> Any:
+    def _learn_more(self, state: Any, more: Interactions, options: FitOptions) -> Any:
         """Learn from more data; by default, from scratch on all of it."""
         return self._learn(state.history.merged.concat(more), options)
 
@@ -531,8 +542,8 @@ class Recommender(Estimator, ABC):
         data = self._check_data(more)
         with self._lock:
             state = self._fitted_state()
-            options = FitOptions(None, progress, None)
-            learned = self._with_fingerprint(self._learn_more(state, data, options, n_epochs))
+            options = FitOptions(progress=progress, n_epochs=n_epochs)
+            learned = self._with_fingerprint(self._learn_more(state, data, options))
             kept = {"cutoff": state.cutoff, "selection": state.selection}
             self._state = replace(learned, groups=_grow_groups(state, learned), **kept)
         return self

@@ -6,13 +6,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array, hstack
 
 from shortlist.content.features import (
     FeatureSpace,
     align_rows,
     extend_items,
     pack_matrix,
+    replace_rows,
     resize_matrix,
     to_rows,
     unpack_matrix,
@@ -25,6 +26,7 @@ from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
+from shortlist.kernels.retrieval import top_k
 from shortlist.kernels.rows import starts
 from shortlist.models.base import (
     COUNT_ROWS,
@@ -36,6 +38,7 @@ from shortlist.models.base import (
     WeightTransform,
     decayed_counts,
 )
+from shortlist.models.matrix import item_matrix, membership, normalize_degrees
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import SparseItems, SparseScores, top_items
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -74,24 +77,20 @@ def no_entries(n_rows: int, n_columns: int) -> csr_array:
 
 def keep_largest(matrix: csr_array, k: int) -> csr_array:
     """The k largest entries of every row; ties go to the smaller column."""
-    matrix.sort_indices()
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    order = np.lexsort((matrix.indices, -matrix.data, row))
-    rank = np.arange(order.size) - matrix.indptr[row]
-    keep = np.zeros(order.size, np.bool_)
-    keep[order[rank < k]] = True
-    lengths = np.bincount(row[keep], minlength=matrix.shape[0])
-    return csr_array((matrix.data[keep], matrix.indices[keep], starts(lengths)), shape=matrix.shape)
+    indptr = matrix.indptr.astype(np.int64)
+    at, columns, values = top_k(indptr, matrix.indices.astype(np.int32), matrix.data, k)
+    largest = csr_array((values, columns, at), shape=matrix.shape)
+    largest.sort_indices()
+    return largest
 
 
-def neighborhood_rows(neighbors: csr_array, allowed: Bools | None, k: int) -> csr_array:
+def neighborhood_rows(neighbors: csr_array, allowed: Bools, k: int) -> csr_array:
     """(n_items, n_items) the k nearest allowed items of every item, in unit length."""
-    if allowed is not None:
-        keep = allowed[neighbors.indices]
-        row = np.repeat(np.arange(neighbors.shape[0]), np.diff(neighbors.indptr))[keep]
-        at = starts(np.bincount(row, minlength=neighbors.shape[0]))
-        neighbors = csr_array((neighbors.data[keep], neighbors.indices[keep], at), shape=neighbors.shape)
-    near = keep_largest(neighbors, k)
+    keep = allowed[neighbors.indices]
+    row = np.repeat(np.arange(neighbors.shape[0]), np.diff(neighbors.indptr))[keep]
+    at = starts(np.bincount(row, minlength=neighbors.shape[0]))
+    allowed_only = csr_array((neighbors.data[keep], neighbors.indices[keep], at), shape=neighbors.shape)
+    near = keep_largest(allowed_only, k)
     return _in_unit_length(near, near.data.astype(np.float64))
 
 
@@ -101,15 +100,6 @@ def _in_unit_length(matrix: csr_array, values: Doubles) -> csr_array:
     norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=matrix.shape[0]))
     values = values / np.where(norms > 0, norms, 1)[row]
     return csr_array((values.astype(np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
-
-
-def normalize_readers(indptr: Longs, items: Ints, n_items: int) -> csr_array:
-    """(n_users, n_items) 1 / sqrt(items of the user · users of the item) for every interaction."""
-    n_users = indptr.size - 1
-    per_user = np.repeat(np.maximum(np.diff(indptr), 1), np.diff(indptr))
-    per_item = np.maximum(np.bincount(items, minlength=n_items), 1)[items]
-    values = 1 / np.sqrt(per_user * per_item.astype(np.float64))
-    return csr_array((values.astype(np.float32), items, indptr), shape=(n_users, n_items))
 
 
 def expand_histories(histories: csr_array, readers: csr_array, damping: float) -> csr_array:
@@ -143,13 +133,6 @@ class Catalog(NamedTuple):
         return np.concatenate([self.space.owner, np.full(n_items, n_fields, np.int32)])
 
 
-def history_matrix(history: Interactions, rules: ProfileRules) -> csr_array:
-    """(n_users, n_items) how much each item of a user counts."""
-    indptr, items = history.item_sets
-    values = decayed_counts(history, rules.decay, rules.transform)
-    return csr_array((values, items, indptr), shape=(history.n_users, history.n_items))
-
-
 def build_queries(
     history: Interactions,
     rules: ProfileRules,
@@ -157,7 +140,7 @@ def build_queries(
     weights: Floats,  # (n_fields + 1,) of each field and of the neighborhood
 ) -> csr_array:
     """(n_users, n_columns) profiles; each field has unit length times its weight."""
-    rows = history_matrix(history, rules)
+    rows = item_matrix(history, decayed_counts(history, rules.decay, rules.transform))
     profiles = _content_profiles(rows, rules, catalog, weights[:-1])
     if not weights[-1]:
         near = no_entries(rows.shape[0], catalog.content.shape[0])
@@ -314,7 +297,7 @@ def _compare(
 ) -> FieldExamples:
     """The similarities of hidden items: all that a user interacted with, and a sample of the others."""
     seen = hidden.seen
-    visible = catalog._replace(readers=normalize_readers(*seen.item_sets, seen.n_items))
+    visible = catalog._replace(readers=normalize_degrees(membership(seen)))
     n_fields = len(catalog.space.fields) + 1
     chosen = np.zeros(seen.n_users, np.bool_)
     chosen[hidden.users] = True
@@ -368,12 +351,12 @@ class ContentState(ModelState):
     def catalog(self) -> Catalog:
         """What profiles are made of."""
         history = self.history.merged
-        return Catalog(self.space, self.content, normalize_readers(*history.item_sets, history.n_items))
+        return Catalog(self.space, self.content, normalize_degrees(membership(history)))
 
     @cached_property
     def items(self) -> SparseItems:
         """(n_items, n_features + n_items) content and neighborhood of every item."""
-        near = neighborhood_rows(self.neighbors, None, self.neighbors.shape[0])
+        near = _in_unit_length(self.neighbors, self.neighbors.data.astype(np.float64))
         return SparseItems.of(csr_array(hstack([self.content, near], format="csr", dtype=np.float32)))
 
     def with_history(self, history: History) -> "ContentState":
@@ -443,9 +426,7 @@ class ContentProfile(WeightParams, ContentRecommender):
 
     def _check_params(self) -> None:
         check_fraction(decay=self.decay)
-        check_number(0, damping=self.damping)
-        if self.damping > 1:
-            raise ConfigError(f"damping must lie between 0 and 1, got {self.damping}; 0.7 is usual.")
+        check_number(0, 1, damping=self.damping)
         check_whole(0, n_neighbors=self.n_neighbors)
         self.weight_transform.check()
         check_whole(0, MAX_SEED, seed=self.seed)
@@ -475,15 +456,13 @@ class ContentProfile(WeightParams, ContentRecommender):
         k, warm = self.n_neighbors, np.flatnonzero(train.item_counts)
         everything = np.arange(train.n_items, dtype=np.int32)
         neighbors = find_neighbors(content, everything, warm, k + k // 2)  # some are hidden while learning
-        catalog = Catalog(space, content, normalize_readers(*train.item_sets, train.n_items))
+        catalog = Catalog(space, content, normalize_degrees(membership(train)))
         weights = learn_weights(train, catalog, neighbors, k, self._rules, self.seed)
         near = keep_largest(neighbors, k)
         history = History.of(train)
         return ContentState(history=history, space=space, content=content, neighbors=near, weights=weights)
 
-    def _learn_more(
-        self, state: ContentState, more: Interactions, options: FitOptions, n_epochs: int | None
-    ) -> ContentState:
+    def _learn_more(self, state: ContentState, more: Interactions, options: FitOptions) -> ContentState:
         joined = state.history.merged.concat(more)
         rows = state.history.items.align(joined.items)
         return self._build_state(joined, state.space, align_rows(state.content, rows))
@@ -498,19 +477,12 @@ class ContentProfile(WeightParams, ContentRecommender):
         return state.space
 
     def _with_items(self, state: ContentState, items: Items, history: History) -> ContentState:
-        return self._with_content(state.with_history(history), items)
-
-    def _with_content(self, state: ContentState, items: Items) -> ContentState:
-        """The state with the content of these items, all of which it knows."""
+        state = state.with_history(history)
         rows = state.history.items.align(items.ids)
-        place = np.arange(state.history.n_items, dtype=np.int32)
-        place[rows] = state.history.n_items + np.arange(len(items), dtype=np.int32)
-        fresh = state.space.transform(items)
-        content = align_rows(csr_array(vstack([state.content, fresh], format="csr")), place)
+        content = replace_rows(state.content, rows, state.space.transform(items))
         warm = np.flatnonzero(state.history.totals.item_counts)
         near = find_neighbors(content, rows, warm, self.n_neighbors)
-        neighbors = align_rows(csr_array(vstack([state.neighbors, near], format="csr")), place)
-        return replace(state, content=content, neighbors=neighbors)
+        return replace(state, content=content, neighbors=replace_rows(state.neighbors, rows, near))
 
     # ------------------------------------------------------------------ serving
     def batch_size(self, state: ContentState) -> int:

@@ -36,44 +36,34 @@ class DecayedCounts(NamedTuple):
     @classmethod
     def of(cls, data: Interactions, half_life: float | None, transform: WeightTransform) -> "DecayedCounts":
         """Count all rows."""
-        amount = transform.of_rows(data)
-        if half_life is None:
-            counts = data.item_counts if amount is None else _sum_by_item(data.item, amount, data.n_items)
-            return cls(counts.astype(np.float64), NO_TIME, None, transform)
-        if data.time is None:
+        if half_life is not None and data.time is None:
             raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
-        empty = cls(np.zeros(data.n_items), np.zeros(data.n_items, np.int64), half_life, transform)
-        return cast(DecayedCounts, empty._add(data.item, data.time, amount))
+        last = NO_TIME if half_life is None else np.zeros(data.n_items, np.int64)
+        return cls(np.zeros(data.n_items), last, half_life, transform).add(data, slice(None))
 
     def observe(self, history: History, new: NewRows | None) -> "DecayedCounts":
         """Count new rows too; all rows again if one is older than the last of its item, or has changed."""
         weigh = new is not None and self.transform.is_used and new.weight.size > 0
-        if new is None or (weigh and new.reweighted.size):
-            return DecayedCounts.of(history.merged, self.half_life, self.transform)
-        amount = self.transform.values(new.weight) if weigh else None
-        if self.half_life is None and amount is None:
-            return self._replace(counts=history.totals.item_counts.astype(np.float64))
-        n_new = history.n_items - self.counts.size
-        counts = np.pad(self.counts, (0, n_new))
-        if self.half_life is None and amount is not None:
-            return self._replace(counts=counts + _sum_by_item(new.item, amount, history.n_items))
-        longer = self._replace(counts=counts, last=np.pad(self.last, (0, n_new)))
-        added = longer._add(new.item, new.time, amount)
-        return added or DecayedCounts.of(history.merged, self.half_life, self.transform)
+        if new is not None and not (weigh and new.reweighted.size):
+            room = 0, history.n_items - self.counts.size
+            last = self.last if self.half_life is None else np.pad(self.last, room)
+            longer = self._replace(counts=np.pad(self.counts, room), last=last)
+            added = longer._add(new.item, new.time, self.transform.values(new.weight) if weigh else None)
+            if added is not None:
+                return added
+        return DecayedCounts.of(history.merged, self.half_life, self.transform)
 
-    def add(self, data: Interactions, numbers: Longs) -> "DecayedCounts":
+    def add(self, data: Interactions, numbers: Longs | slice) -> "DecayedCounts":
         """Count these rows too, none of which is older than those counted before."""
-        amount = self.transform.of_rows(data)
+        amount, time = self.transform.of_rows(data), NO_TIME if data.time is None else data.time[numbers]
         each = None if amount is None else amount[numbers]
-        if self.half_life is None:
-            added = np.bincount(data.item[numbers], weights=each, minlength=self.counts.size)
-            return self._replace(counts=self.counts + added)
-        assert data.time is not None
-        return cast(DecayedCounts, self._add(data.item[numbers], data.time[numbers], each))
+        return cast(DecayedCounts, self._add(data.item[numbers], time, each))
 
     def _add(self, item: Ints, time: Longs, amount: Doubles | None) -> "DecayedCounts | None":
         """Count more rows; None if one of them is too old to be added."""
-        assert self.half_life is not None
+        if self.half_life is None:
+            added_counts = np.bincount(item, weights=amount, minlength=self.counts.size)
+            return self._replace(counts=self.counts + added_counts)
         order, added = (
             np.argsort(time, kind="stable"),
             self._replace(counts=self.counts.copy(), last=self.last.copy()),
@@ -89,10 +79,6 @@ class DecayedCounts(NamedTuple):
             return self.counts
         age = (self.last.max() - self.last) / DAY
         return np.asarray(self.counts * 0.5 ** (age / self.half_life))
-
-
-def _sum_by_item(item: Ints, amount: Doubles, n_items: int) -> Doubles:
-    return np.asarray(np.bincount(item, weights=amount, minlength=n_items), np.float64)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -132,9 +118,7 @@ class CountingState(ModelState):
         assert rows.time is not None
         distinct, place = np.unique(times[past], return_inverse=True)
         ends = np.searchsorted(rows.time[order], distinct)
-        nothing = np.zeros(rows.n_items)
-        last = NO_TIME if self.counts.half_life is None else np.zeros(rows.n_items, np.int64)
-        counts, start = self.counts._replace(counts=nothing, last=last), 0
+        counts, start = self.counts._replace(counts=np.zeros(rows.n_items), last=0 * self.counts.last), 0
         for number, end in enumerate(ends):
             counts, start = counts.add(rows, order[start:end]), int(end)
             scores[past[place == number]] = self._scale(counts.values())
@@ -157,11 +141,7 @@ class CountingModel(WeightParams, Recommender):
     def _check_params(self) -> None:
         self.weight_transform.check()
         if self.half_life is not None:
-            check_number(0, half_life=self.half_life)
-            if self.half_life == 0:
-                raise ConfigError(
-                    "half_life must be above 0 days, got 0; None counts all interactions equally."
-                )
+            check_number(1e-9, half_life=self.half_life)
 
     def _learn(self, train: Interactions, options: FitOptions) -> CountingState:
         counts = DecayedCounts.of(train, self.half_life, self.weight_transform)

@@ -15,8 +15,8 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import solve_neighbors
 from shortlist.kernels.retrieval import top_k
-from shortlist.models.base import FitOptions, ModelState, decayed_counts
-from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix
+from shortlist.models.base import FitOptions, ModelState, baskets_since, decayed_counts, set_places
+from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix, item_matrix
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -155,27 +155,13 @@ class EASE(MatrixModel):
 
         If rows count by their weight, each is decayed by the baskets since, and an item's rows are added.
         """
-        indptr, items = request.history.item_sets
+        history = request.history
         if self.weight_transform.is_used:
-            values = decayed_counts(request.history, self.decay, self.weight_transform)
-        else:
-            values = self._recency(request.history)
-        return csr_array((values, items, indptr), shape=(len(request), request.history.n_items))
-
-    def _recency(self, history: Interactions) -> Floats:
-        """For every entry of history.item_sets, decay^(baskets since the last one with the item)."""
-        indptr, items = history.item_sets
-        if self.decay == 1:
-            return np.ones(items.size, np.float32)
-        owner = np.repeat(np.arange(history.n_users), np.diff(history.user_baskets))
-        back = np.repeat(
-            history.user_baskets[owner + 1] - 1 - np.arange(history.n_baskets), np.diff(history.baskets)
-        )
-        keys = np.repeat(np.arange(history.n_users), np.diff(indptr)) * history.n_items + items
-        place = np.searchsorted(keys, history.user.astype(np.int64) * history.n_items + history.item)
-        recency = np.zeros(items.size, np.float32)
-        np.maximum.at(recency, place, (self.decay**back).astype(np.float32))
-        return recency
+            return item_matrix(history, decayed_counts(history, self.decay, self.weight_transform))
+        recency = np.zeros(history.item_sets[1].size, np.float32)
+        decayed = (self.decay ** baskets_since(history)).astype(np.float32)
+        np.maximum.at(recency, set_places(history), decayed)
+        return item_matrix(history, recency)
 
     def _shares(self, state: EASEState, row: csr_array, items: Ints) -> Doubles:
         weights = state.weights[row.indices][:, items]

@@ -23,13 +23,30 @@ ROWS = 4096  # of a matrix that a thread handles at a time
 DEPENDENT = 1e-10  # share of the largest squared norm below which a column is a combination of others
 
 
+def item_matrix(data: Interactions, values: Floats | Doubles) -> csr_array:
+    """(n_users, n_items) with a value for every entry of data.item_sets."""
+    indptr, items = data.item_sets
+    return csr_array((values, items, indptr), shape=(data.n_users, data.n_items))
+
+
+def membership(data: Interactions) -> csr_array:
+    """(n_users, n_items) 1 for every item of the user."""
+    return item_matrix(data, np.ones(data.item_sets[1].size, np.float32))
+
+
+def normalize_degrees(matrix: csr_array) -> csr_array:
+    """The signs of the entries, divided by the root of entries of the row · entries of the column."""
+    per_row = np.repeat(np.diff(matrix.indptr), np.diff(matrix.indptr))
+    per_column = np.bincount(matrix.indices, minlength=matrix.shape[1])[matrix.indices]
+    values = (np.sign(matrix.data) / np.sqrt(per_row * per_column)).astype(np.float32)
+    return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
 def confidence_matrix(data: Interactions, transform: WeightTransform) -> csr_array:
     """(n_users, n_items) what the rows of user and item count together; entries as in data.item_sets."""
-    indptr, items = data.item_sets
-    values = np.ones(items.size, np.float32)
-    if transform.is_used:
-        values = decayed_counts(data, 1.0, transform)
-    return csr_array((values, items, indptr), shape=(data.n_users, data.n_items))
+    if not transform.is_used:
+        return membership(data)
+    return item_matrix(data, decayed_counts(data, 1.0, transform))
 
 
 def pad_columns(vectors: Floats) -> Floats:

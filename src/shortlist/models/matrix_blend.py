@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import MAX_SEED, Range, Space, check_fraction, check_number, check_whole
+from shortlist.core.params import Range, Space, check_fraction
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.rows import read_only
@@ -107,13 +107,8 @@ class MatrixBlend(MatrixModel):
         return {name: getattr(self, name) for name in names}
 
     def _check_params(self) -> None:
-        check_whole(1, 4096, n_factors=self.n_factors)
         check_fraction(weight=self.weight)
-        check_number(1e-9, reg=self.reg)
-        check_number(0, low_pass=self.low_pass, max_memory=self.max_memory)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        check_whole(0, n_threads=self.n_threads)
-        self.weight_transform.check()
+        _ = self._graph, self._factors  # which check the others
 
     def _learn(self, train: Interactions, options: FitOptions) -> MatrixBlendState:
         graph, factors = self._graph._learn(train, options), self._factors._learn(train, options)

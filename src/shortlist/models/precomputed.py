@@ -19,6 +19,7 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender
+from shortlist.models.matrix import membership
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Floats, Ints
@@ -39,9 +40,7 @@ class PrecomputedState(ModelState):
     def users_by_item(self) -> Any:
         """(n_scored, n_items) in CSC form: 1 where the user has the item."""
         scored = np.arange(self.n_scored, dtype=np.int32)
-        indptr, items = self.history.rows_of(scored).item_sets
-        shape = (self.n_scored, self.history.n_items)
-        return csr_array((np.ones(items.size, np.float32), items, indptr), shape=shape).tocsc()
+        return membership(self.history.rows_of(scored)).tocsc()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -92,7 +91,7 @@ class PrecomputedScores(Recommender):
         return replace(state, history=History.of(history))
 
     def _learn_more(
-        self, state: PrecomputedState, more: Interactions, options: FitOptions, n_epochs: int | None
+        self, state: PrecomputedState, more: Interactions, options: FitOptions
     ) -> PrecomputedState:
         raise ConfigError(
             "PrecomputedScores learns nothing; score again with the ranker and fit a new PrecomputedScores."
@@ -191,16 +190,14 @@ class PrecomputedScores(Recommender):
             raise ConfigError(
                 "scores given as a function cannot be saved; save the array it returns instead."
             )
+        notes = {"n_scored": state.n_scored}
         if isinstance(scores, tuple):
-            return {"user": scores[0], "item": scores[1]}, {"form": "factors", "n_scored": state.n_scored}
+            return {"user": scores[0], "item": scores[1]}, notes | {"form": "factors"}
         if issparse(scores):
             csr: Any = scores
-            return {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}, {
-                "form": "csr",
-                "shape": list(csr.shape),
-                "n_scored": state.n_scored,
-            }
-        return {"dense": np.asarray(scores)}, {"form": "dense", "n_scored": state.n_scored}
+            arrays = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
+            return arrays, notes | {"form": "csr", "shape": list(csr.shape)}
+        return {"dense": np.asarray(scores)}, notes | {"form": "dense"}
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]

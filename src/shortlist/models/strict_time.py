@@ -20,7 +20,7 @@ from shortlist.evaluation.report import TimedReport, step_starts
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import starts
 from shortlist.models.base import Recommender
-from shortlist.recommend.request import CutoffChoice
+from shortlist.recommend.request import CutoffChoice, RequestOptions
 from shortlist.types import Bools, Ints, Longs
 
 Baskets = Literal["all", "first"]
@@ -123,22 +123,15 @@ def evaluate_over_time(
     if length is not None and cases is None:
         complete = visits.times + length <= events.end_time
         incomplete = int((~complete).sum())
-        visits = _extend(events, visits.take(complete), length)
+        visits = visits.take(complete)
+        visits = visits._replace(end=_rows_from(events, visits.users, visits.times + length))
     if not visits.times.size:
         raise DataError(
             "there is no list to evaluate: the users have no baskets in `events`, or the horizon exceeds "
             "the last event; pass more events, other users or a shorter horizon."
         )
-    lists = lists_over_time(
-        model,
-        events,
-        visits,
-        every=step,
-        N=N,
-        cutoff=cutoff,
-        filter_seen=filter_seen,
-        n_threads=n_threads,
-    )
+    options = RequestOptions(N=N, cutoff=cutoff, filter_seen=filter_seen, n_threads=n_threads)
+    lists = lists_over_time(model, events, visits, step, options)
     numbered = (replace(group, users=IdMap(pl.Series(numbers))) for numbers, group in lists)
     truth = _truth(events, visits)
     report = evaluate(numbered, truth, max_items=max_items, users=cases, gain=gain, cost=cost)
@@ -204,30 +197,34 @@ def _find_cases(
     since[ids.lookup(known_ids)] = first - 1
     time, user = (grid.ravel() for grid in np.meshgrid(times, np.arange(len(ids)), indexing="ij"))
     is_known = since[user] < time
-    time, user = time[is_known], user[is_known]
-    span = end - first + horizon + 1
+    time, users_then = time[is_known], np.asarray(user[is_known], np.int32)
+    start, stop = (_rows_from(events, users_then, times) for times in (time, time + horizon))
+    return events, UserVisits(users_then, time, start, stop)
+
+
+def _rows_from(events: Interactions, users: Ints, times: Longs) -> Longs:
+    """(n,) the first row of each user that is not before the time."""
+    assert events.time is not None
+    first = int(events.time.min())
+    span = max(events.end_time, int(times.max(initial=first))) - first + 1
     keys = events.user.astype(np.int64) * span + (events.time - first)
-    start, stop = (np.searchsorted(keys, user * span + (at - first)) for at in (time, time + horizon))
-    return events, UserVisits(user.astype(np.int32), time, start, stop)
+    return np.searchsorted(keys, users.astype(np.int64) * span + np.maximum(times - first, 0))
 
 
 def lists_over_time(
     model: Recommender,
     events: Interactions,
     visits: UserVisits,
-    *,
     every: int | None,
-    N: int | None = None,
-    cutoff: CutoffChoice = "auto",
-    filter_seen: bool | None = None,
-    n_threads: int = 0,
+    options: RequestOptions,
 ) -> Iterator[tuple[Longs, RankedLists]]:
     """(numbers of visits, their lists), one list per user at a time; unknown users get none.
 
     A copy of the model observes the events before each step, which starts at or before the visits in it.
     """
     assert events.time is not None
-    seen = not model.history_.has_repeats if filter_seen is None else filter_seen
+    if options.filter_seen is None:
+        options = replace(options, filter_seen=not model.history_.has_repeats)
     current, known_until = copy(model), int(events.time.min())
     days = visits.times if every is None else step_starts(events.time, every, visits.times)
     edges = np.flatnonzero(np.diff(days, prepend=days[0] - 1, append=days[-1] + 1))
@@ -241,17 +238,8 @@ def lists_over_time(
             known_user = current.users_.lookup(ids) != UNKNOWN
             number, ids = number[known_user], ids.filter(pl.Series(known_user))
             if number.size:
-                yield (
-                    number,
-                    current.recommend(
-                        ids,
-                        N=N,
-                        cutoff=cutoff,
-                        filter_seen=seen,
-                        at=pl.Series(visits.times[number]).cast(pl.Datetime("us")),
-                        n_threads=n_threads,
-                    ),
-                )
+                at = pl.Series(visits.times[number]).cast(pl.Datetime("us"))
+                yield number, current.plan(ids, replace(options, at=at)).lists()
 
 
 def observe_between(model: Recommender, events: Interactions, low: int, high: int) -> Recommender:
@@ -275,16 +263,6 @@ def _rounds(users: Ints) -> Iterator[Longs]:
     turn[order] = np.arange(users.size) - np.repeat(new, np.diff(new, append=users.size))
     for number in range(int(turn.max(initial=-1)) + 1):
         yield np.flatnonzero(turn == number)
-
-
-def _extend(events: Interactions, visits: UserVisits, horizon: int) -> UserVisits:
-    """The visits with all rows of their users until the horizon."""
-    assert events.time is not None
-    end = visits.end.copy()
-    for number, (user, time) in enumerate(zip(visits.users, visits.times, strict=True)):
-        last = events.indptr[user + 1]
-        end[number] += np.searchsorted(events.time[end[number] : last], time + horizon)
-    return visits._replace(end=end)
 
 
 def _truth(events: Interactions, visits: UserVisits) -> Interactions:

@@ -12,7 +12,6 @@ from shortlist.core.engine import map_slices
 from shortlist.core.params import Range, Space, check_number, check_whole
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError
 from shortlist.kernels.sparse import SparseRows, UserVectors, score_with_neighbors
 from shortlist.models.base import (
     COUNT_ROWS,
@@ -143,10 +142,7 @@ class TIFUKNN(WeightParams, Recommender):
 
     def _check_params(self) -> None:
         check_whole(1, n_neighbors=self.n_neighbors, group_size=self.group_size)
-        for name in ("basket_decay", "group_decay", "own"):
-            check_number(0, **{name: getattr(self, name)})
-            if getattr(self, name) > 1:
-                raise ConfigError(f"{name} must lie between 0 and 1, got {getattr(self, name)}.")
+        check_number(0, 1, basket_decay=self.basket_decay, group_decay=self.group_decay, own=self.own)
         self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> TIFUKNNState:

@@ -11,8 +11,8 @@ from shortlist.core.checks import check_array
 from shortlist.core.params import Space, check_number, check_whole
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError
-from shortlist.models.base import FitOptions, ModelState, Recommender
+from shortlist.models.base import FitOptions, ModelState, Recommender, baskets_since
+from shortlist.models.matrix import membership
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Bools, Doubles, Ints
 
@@ -22,10 +22,8 @@ BLOCK = 512  # users compared with all others at once
 def recent_frequencies(data: Interactions, window: int | None) -> csr_array:
     """(n_users, n_items) share of the user's last baskets with the item; entries as in data.item_sets."""
     n_baskets = np.diff(data.user_baskets)
-    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
-    back = data.user_baskets[data.user + 1] - 1 - basket
-    used = n_baskets if window is None else np.minimum(n_baskets, window)
-    share = np.where(back < used[data.user], 1.0 / np.maximum(used[data.user], 1), 0.0)
+    used = (n_baskets if window is None else np.minimum(n_baskets, window))[data.user]
+    share = np.where(baskets_since(data) < used, 1.0 / np.maximum(used, 1), 0.0)
     rows = csr_array((share, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
     rows.sum_duplicates()
     return rows
@@ -46,12 +44,6 @@ class UPCFState(ModelState):
     def members(self) -> csr_array:
         """(n_users, n_items) 1 for every item of the user."""
         return membership(self.history.merged)
-
-
-def membership(data: Interactions) -> csr_array:
-    """(n_users, n_items) 1 for every item of the user."""
-    indptr, items = data.item_sets
-    return csr_array((np.ones(items.size), items, indptr), shape=(data.n_users, data.n_items))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -101,9 +93,8 @@ class UPCF(Recommender):
         check_whole(1, n_neighbors=self.n_neighbors)
         if self.window is not None:
             check_whole(1, window=self.window)
-        check_number(0, alpha=self.alpha, locality=self.locality)
-        if self.alpha > 1:
-            raise ConfigError(f"alpha must lie between 0 and 1, got {self.alpha}; 0.5 is the cosine.")
+        check_number(0, 1, alpha=self.alpha)
+        check_number(0, locality=self.locality)
 
     def _learn(self, train: Interactions, options: FitOptions) -> UPCFState:
         return UPCFState(history=History.of(train), window=self.window)
@@ -134,7 +125,7 @@ class UPCF(Recommender):
         if users is not None:
             dense[np.arange(users.size), users] = 0.0
         keep = _largest(dense, self.n_neighbors)
-        return csr_array(np.where(keep, dense**self.locality, 0.0) if self.locality else keep.astype(float))
+        return csr_array(np.where(keep, dense**self.locality, 0.0))
 
     def contributions(self, request: RecommendRequest[UPCFState], items: Ints) -> Contributions:
         """The parts of the user's own baskets and of similar users."""

@@ -368,10 +368,10 @@ class SparseItems:
     def postings(self) -> Postings:
         """The inverted index."""
         if "index" not in self.shared:
-            by_feature = self.matrix.tocsc()
-            largest = abs(by_feature).max(axis=0).toarray()
-            columns = to_rows(by_feature)
-            self.shared["index"] = Postings(*columns, read_only(largest))
+            by_feature = csr_array(self.matrix.T)
+            indptr, items, values = to_rows(by_feature)
+            largest = abs(by_feature).max(axis=1).toarray()
+            self.shared["index"] = Postings(indptr, items, np.asarray(values), read_only(largest))
         return self.shared["index"]
 
     def pad(self, n_items: int) -> "SparseItems":

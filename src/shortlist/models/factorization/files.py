@@ -13,7 +13,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranges import NO_IDS, UserRanges, UserSlices, without_rows
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import DataError
 from shortlist.kernels.sgd import Parameters
 from shortlist.models.factorization.model import FactorModel, FactorState, collect_statistics, fit_sizes
 from shortlist.models.factorization.parameters import freeze, mean_of_sums
@@ -57,11 +57,7 @@ def train_files(
     whole = History(without_rows(NO_IDS, data.items), NO_IDS, data.items, None, counted=data.totals)
     plain.choose_params(has_times="timestamp" in columns, has_repeats=whole.has_repeats)
     plain.check_rows("timestamp" in columns, bool((np.diff(data.basket_starts) > 1).any()))
-    if plain.weight_transform.is_used and "weight" not in columns:
-        raise ConfigError(
-            f"weighting={plain.weighting!r} needs weights, got data without them; name the column with "
-            'weight=…, or set weighting="none".'
-        )
+    plain.weight_transform.check_weights("weight" in columns)
     statistics = collect_statistics(plain, data, engine)
     trend = GrowingTrend.grow(statistics.trend, is_shared=True)
     start = plain._initializer(statistics, data.n_items)

@@ -284,9 +284,7 @@ class HRM(FactorModel):
         if self.repeat_decay not in (None, AUTO):
             check_fraction(repeat_decay=self.repeat_decay)
         if self.trend_half_life not in (None, AUTO):
-            check_number(0, trend_half_life=self.trend_half_life)
-            if self.trend_half_life == 0:
-                raise ConfigError("trend_half_life must be above 0 days, None or 'auto', got 0; try 3.")
+            check_number(1e-9, trend_half_life=self.trend_half_life)
         for name in ("pool_items", "pool_user"):
             check_choice(name, getattr(self, name), POOLING)
         super()._check_params()

@@ -2,10 +2,8 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 
@@ -22,7 +20,7 @@ from shortlist.core.checks import (
     check_whole_value,
     file_error,
 )
-from shortlist.core.engine import Engine, ThreadEngine, thread_count
+from shortlist.core.engine import Engine, ThreadEngine, map_slices, thread_count
 from shortlist.core.params import (
     MAX_SEED,
     MAX_WHOLE,
@@ -49,11 +47,11 @@ from shortlist.models.factorization.objective import Objective, positive_rates
 from shortlist.models.factorization.parameters import (
     MAX_SIZE,
     ItemFeatures,
-    extend_values,
     freeze,
     initialize_parameters,
     load_parameters,
     mean_user,
+    pad_rows,
     parameter_shapes,
     set_untrained_users,
 )
@@ -121,34 +119,6 @@ class FactorState(ModelState):
 
 MIN_PAIRS = 200  # pairs per user, at least
 FOLD_IN = 7  # id of a random stream
-
-
-def fold_in(
-    data: Interactions,
-    users: Ints,
-    density: Doubles,
-    vectors: Floats,
-    boundary: Floats,
-    items: Floats,
-    bias: Floats,
-    hyper: Hyperparameters[float],
-    pooling: int,
-    seed: int,
-    n_threads: int,
-) -> tuple[Floats, Floats]:
-    """Return the (vectors, boundaries) of `users`, which start at the given ones; HRM gets no context."""
-    pairs = _draw_pairs(data, users, density, seed)
-    items, bias = read_only(items), read_only(bias)  # as in all calls, so that the kernel is compiled once
-    n = thread_count(n_threads)
-    cuts = np.linspace(0, users.size, min(n, users.size) + 1).astype(int)
-    with ThreadPoolExecutor(n) as pool:
-        jobs = [
-            pool.submit(fold_in_users, a, b, pairs, items, bias, hyper, pooling, vectors, boundary)
-            for a, b in pairwise(cuts)
-        ]
-        for job in jobs:
-            job.result()
-    return vectors, boundary
 
 
 def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) -> FoldInPairs:
@@ -302,29 +272,24 @@ class FactorModel(WeightParams, ContentRecommender):
         """
         state, history, trained = request.state, request.history, request.state.parameters
         users = np.full(len(request), UNKNOWN) if request.is_session else request.users
-        learned = np.flatnonzero((users != UNKNOWN) & (users < state.n_learned))
-        if learned.size == len(request):
-            names = ("user", "boundary", *self._user_weights(state))
-            return trained._replace(**{name: getattr(trained, name)[users] for name in names})
-        n, of_learned = len(request), users[learned]
-        user, boundary = np.tile(state.mean_user, (n, 1)), np.full(n, state.mean_boundary, np.float32)
-        others = np.ones(n, np.bool_)
-        others[learned] = False
-        new = np.flatnonzero(others & (np.diff(history.indptr) > 0)).astype(np.int32)
-        if new.size:
-            user[new], boundary[new] = self._fold(state, history, new, user[new], boundary[new])
-        user[learned] = trained.user[of_learned]
-        boundary[learned] = trained.boundary[of_learned]
-        weights = {name: np.full(n, start, np.float32) for name, start in self._user_weights(state).items()}
-        for name, values in weights.items():
-            values[learned] = getattr(trained, name)[of_learned]
-        return trained._replace(user=user, boundary=boundary, **weights)
+        is_learned = (users != UNKNOWN) & (users < state.n_learned)
+        means = self._mean_values(state)
+        if is_learned.all():
+            return trained._replace(**{name: getattr(trained, name)[users] for name in means})
+        n = len(request)
+        values = {name: np.full((n, *np.shape(mean)), mean, np.float32) for name, mean in means.items()}
+        for name, array in values.items():
+            array[is_learned] = getattr(trained, name)[users[is_learned]]
+        new = np.flatnonzero(~is_learned & (np.diff(history.indptr) > 0)).astype(np.int32)
+        self._fold_into(state, history, new, values)
+        return trained._replace(**values)
 
     @staticmethod
-    def _user_weights(state: FactorState) -> dict[str, float]:
-        """Name and initial value of each weight that users have."""
+    def _mean_values(state: FactorState) -> dict[str, Any]:
+        """The parameters of the mean user by name, with which new users start."""
         pairs = zip(TERMS, state.start_weights, strict=True)
-        return {name: start for (name, _), start in pairs if start is not None}
+        weights = {name: start for (name, _), start in pairs if start is not None}
+        return {"user": state.mean_user, "boundary": state.mean_boundary, **weights}
 
     @property
     def has_boundary(self) -> bool:
@@ -356,23 +321,24 @@ class FactorModel(WeightParams, ContentRecommender):
     def _space(self, state: FactorState) -> FeatureSpace | None:
         return None if state.features is None else state.features.space
 
-    def _fold(
-        self, state: FactorState, history: Interactions, users: Ints, vectors: Floats, boundaries: Floats
-    ) -> tuple[Floats, Floats]:
-        """(vectors, boundaries) of these users with all items fixed."""
-        return fold_in(
-            history,
-            users,
-            self.items_per_group(history, users) / state.n_trained_items,
-            vectors,
-            boundaries,
-            state.parameters.item,
-            self.item_offsets(state),
-            self._hyperparameters(state.n_trained_items),
-            self.pooling,
-            self.seed,
-            self.n_threads,
-        )
+    def _fold_into(
+        self, state: FactorState, history: Interactions, users: Ints, values: dict[str, Floats]
+    ) -> None:
+        """Solve the vectors and boundaries of these users with all items fixed, from those in `values`."""
+        if not users.size:
+            return
+        vectors, boundaries = values["user"][users], values["boundary"][users]
+        density = self.items_per_group(history, users) / state.n_trained_items
+        pairs = _draw_pairs(history, users, density, self.seed)
+        # read-only as in all calls, so that the kernel is compiled once
+        items, bias = read_only(state.parameters.item), read_only(self.item_offsets(state))
+        hyper, pooling = self._hyperparameters(state.n_trained_items), self.pooling
+
+        def fold(rows: slice) -> None:
+            fold_in_users(rows.start, rows.stop, pairs, items, bias, hyper, pooling, vectors, boundaries)
+
+        map_slices(fold, users.size, -(-users.size // thread_count(self.n_threads)), self.n_threads)
+        values["user"][users], values["boundary"][users] = vectors, boundaries
 
     def _hyperparameters(self, n_items: int) -> Hyperparameters[float]:
         draws = self.negative_draws
@@ -461,15 +427,13 @@ class FactorModel(WeightParams, ContentRecommender):
             check_options(options)
             features = ItemFeatures.of(items, train.items, self.n_factors, self.bias)
         start = self._initializer(statistics, train.n_items)
-        state = self._train(start, statistics, train, train, options, features=features)
+        state = self._train(start, statistics, train, train, options, features)
         if items is None:
             return state
         # items without interactions are added after training, which would only learn that no user has them
         return self._with_items(state, items, extend_items(state.history, items))
 
-    def _learn_more(
-        self, state: FactorState, more: Interactions, options: FitOptions, n_epochs: int | None
-    ) -> FactorState:
+    def _learn_more(self, state: FactorState, more: Interactions, options: FitOptions) -> FactorState:
         """Continue with more data; only users with new rows are trained."""
         data = state.history.merged.concat(more)
         statistics = collect_statistics(self, MemoryRows(data))
@@ -482,20 +446,16 @@ class FactorModel(WeightParams, ContentRecommender):
         features = state.features
         if features is not None:
             features = features.align(state.history.items.align(data.items))
-        return self._train(lambda first, last: fresh, statistics, data, visited, options, n_epochs, features)
+        return self._train(lambda first, last: fresh, statistics, data, visited, options, features)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
-        old, n_known = state.parameters, state.n_learned
-        users = np.union1d(users, np.arange(n_known, history.n_users)).astype(np.int32)
-        user = np.concatenate([old.user, np.tile(state.mean_user, (history.n_users - n_known, 1))])
-        boundary = extend_values(old.boundary, history.n_users, state.mean_boundary)
-        user[users], boundary[users] = self._fold(state, history, users, user[users], boundary[users])
-        weights = {
-            name: extend_values(getattr(old, name), history.n_users, start)
-            for name, start in self._user_weights(state).items()
-        }
-        parameters = freeze(old._replace(user=user, boundary=boundary, **weights))
+        old, n_users = state.parameters, history.n_users
+        means = self._mean_values(state).items()
+        values = {name: pad_rows(getattr(old, name), n_users, mean) for name, mean in means}
+        changed = np.union1d(users, np.arange(state.n_learned, n_users)).astype(np.int32)
+        self._fold_into(state, history, changed, values)
+        parameters = freeze(old._replace(**values))
         trend = self.trend_of(history)
         return replace(state, history=History.of(history), parameters=parameters, trend=trend)
 
@@ -514,8 +474,7 @@ class FactorModel(WeightParams, ContentRecommender):
         history: Interactions,
         visited: Interactions,
         options: FitOptions,
-        n_epochs: int | None = None,
-        features: ItemFeatures | None = None,
+        features: ItemFeatures | None,
     ) -> FactorState:
         """Train from the parameters that `start` makes, on the visited rows."""
         rows, trend = MemoryRows(visited), GrowingTrend.grow(statistics.trend)
@@ -540,8 +499,8 @@ class FactorModel(WeightParams, ContentRecommender):
         training = self.training_options(
             task, names if options.checkpoint else ("", None), evaluator, options.checkpoint, options.progress
         )
-        if n_epochs is not None:
-            training = replace(training, n_epochs=n_epochs)
+        if options.n_epochs is not None:
+            training = replace(training, n_epochs=options.n_epochs)
         with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
             run = train(trainer, self.lr, training)
             learned, cuts, features = trainer.finish(), trainer.user_cuts, trainer.features()
@@ -637,12 +596,11 @@ class FactorModel(WeightParams, ContentRecommender):
         check_whole(0, MAX_SEED, seed=self.seed)
         check_flag(bias=self.bias)
         self.weight_transform.check()
-        check_number(0, lr=self.lr, reg=self.reg, tol=self.tol, init=self.init)
+        check_number(1e-9, 10, lr=self.lr)
+        check_number(0, reg=self.reg, tol=self.tol, init=self.init)
         for name in ("reg_user", "reg_item", "reg_negative"):
             if getattr(self, name) is not None:
                 check_number(0, **{name: getattr(self, name)})
-        if not 0 < self.lr <= 10:
-            raise ConfigError(f"lr must lie between 0 and 10, got {self.lr}; try 0.05.")
         self.objective()
 
     def _initializer(self, statistics: Statistics, n_items: int) -> Callable[[int, int], Parameters]:
@@ -660,8 +618,7 @@ class FactorModel(WeightParams, ContentRecommender):
         )
 
     def _with_items(self, state: FactorState, items: Items, history: History) -> FactorState:
-        if state.features is None:
-            return replace(state, history=history)
+        assert state.features is not None
         features, rows, change = state.features.add_items(items, history.items)
         parameters = freeze(features.add_to(state.parameters, rows, change))
         trend = self.trend_of(history.merged)

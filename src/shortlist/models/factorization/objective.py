@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from shortlist.core.params import check_choice, is_finite, short_repr
+from shortlist.core.params import check_choice, check_number, is_finite, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import find_members
 from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
@@ -29,32 +29,16 @@ class Objective:
     learn_boundary: bool = False
 
     def __post_init__(self) -> None:
-        rules = {
-            "alpha": (
-                is_finite(self.alpha) and 0 <= self.alpha <= 1,
-                "between 0 (only ranking) and 1 (only classification)",
-                "try 0.5",
-            ),
-            "negatives": (
-                self.negatives == "uniform"
-                if isinstance(self.negatives, str)
-                else is_finite(self.negatives) and self.negatives > 0,
-                'a number above 0 or "uniform"',
-                "4 means four negative examples per positive example",
-            ),
-            "lambda_t": (
-                is_finite(self.lambda_t) and self.lambda_t >= 0,
-                "at least 0",
-                "0 does not regularize",
-            ),
-            "weight": (is_finite(self.weight) and self.weight > 0, "above 0", "try 1"),
-            "t": (is_finite(self.t), "a finite number", "try 1"),
-        }
-        for name, (is_valid, rule, advice) in rules.items():
-            if not is_valid:
-                shown = "c, the weight of positive examples," if name == "weight" else name
-                received = short_repr(getattr(self, name))
-                raise ConfigError(f"{shown} must be {rule}, got {received}; {advice}.")
+        check_number(0, 1, alpha=self.alpha)
+        check_number(0, lambda_t=self.lambda_t)
+        check_number(-1e12, 1e12, t=self.t)
+        check_number(1e-9, c=self.weight)
+        is_uniform = isinstance(self.negatives, str) and self.negatives == "uniform"
+        if not is_uniform and not (is_finite(self.negatives) and float(self.negatives) > 0):
+            raise ConfigError(
+                f'negatives must be a number above 0 or "uniform", got {short_repr(self.negatives)}; '
+                "4 means four negative examples per positive example."
+            )
         check_choice("loss", self.loss, LOSSES)
         check_choice("penalty", self.penalty, PENALTIES)
         if self.learn_boundary and self.loss == "squared":

@@ -8,11 +8,18 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import csr_array
 
-from shortlist.content.features import FeatureSpace, align_rows, pack_matrix, unpack_matrix
+from shortlist.content.features import (
+    FeatureSpace,
+    align_rows,
+    pack_matrix,
+    replace_rows,
+    resize_matrix,
+    unpack_matrix,
+)
 from shortlist.core.checks import check_array, check_whole_value
-from shortlist.data.ids import UNKNOWN, IdMap
+from shortlist.data.ids import IdMap
 from shortlist.data.items import Items
 from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
 from shortlist.kernels.sgd import TERMS, Parameters
@@ -73,11 +80,6 @@ def parameter_shapes(
     for (by_user, by_item), on in zip(TERMS, terms_on, strict=True):
         shapes |= {by_user: (n_users if on else 0,), by_item: (n_items if on else 0,)}
     return shapes
-
-
-def extend_values(values: Floats, n: int, value: float) -> Floats:
-    """(n,) the values, then `value`."""
-    return np.concatenate([values, np.full(n - values.size, value, np.float32)])
 
 
 def user_fields(theta: Parameters) -> dict[str, Floats]:
@@ -190,13 +192,9 @@ class ItemFeatures:
 
         Also (n,) the numbers of these items, and how their rows of X change.
         """
-        n_known, n = self.content.shape[0], len(ids)
         rows, fresh = ids.align(items.ids), self.space.transform(items)
-        place = np.concatenate([np.arange(n_known), np.full(n - n_known, UNKNOWN)]).astype(np.int32)
-        before = align_rows(self.content, place)  # empty for new items
-        place = np.arange(n, dtype=np.int32)
-        place[rows] = n + np.arange(len(items), dtype=np.int32)
-        longer = replace(self, content=align_rows(csr_array(vstack([before, fresh], format="csr")), place))
+        before = resize_matrix(self.content, len(ids) - self.content.shape[0], 0)  # empty for new items
+        longer = replace(self, content=replace_rows(before, rows, fresh))
         return longer, rows, csr_array(self._scaled(fresh) - self._scaled(csr_array(before[rows])))
 
     def add_to(self, theta: Parameters, rows: Ints, change: csr_array) -> Parameters:
@@ -246,11 +244,11 @@ def _feature_scale(content: csr_array) -> Floats:
     return np.sqrt(CONTENT_WEIGHT / np.where(shared > 0, shared, np.inf)).astype(np.float32)
 
 
-def pad_rows(values: Floats, n: int) -> Floats:
-    """A copy with rows of 0 at the end; nothing if the model does not have the parameter."""
+def pad_rows(values: Floats, n: int, value: float | Floats = 0.0) -> Floats:
+    """(n, …) a copy that ends with rows of `value`; nothing if the model does not have the parameter."""
     if not values.size:
         return values.copy()
-    return np.concatenate([values, np.zeros((n - values.shape[0], *values.shape[1:]), np.float32)])
+    return np.concatenate([values, np.full((n - values.shape[0], *values.shape[1:]), value, np.float32)])
 
 
 class SharedSteps:

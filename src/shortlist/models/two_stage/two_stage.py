@@ -365,9 +365,7 @@ class TwoStage(WeightParams, ContentRecommender):
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
         return self._train(self._collect_first(train, options.items, options.engine))
 
-    def _learn_more(
-        self, state: TwoStageState, more: Interactions, options: FitOptions, n_epochs: int | None
-    ) -> TwoStageState:
+    def _learn_more(self, state: TwoStageState, more: Interactions, options: FitOptions) -> TwoStageState:
         joined = History.of(state.history.merged.concat(more))
         content = None
         if state.content is not None:
