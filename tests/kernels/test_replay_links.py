@@ -37,7 +37,7 @@ def plain_pairs(log, positions, window, decay=DECAY):
         return users.item[users.baskets[b] : users.baskets[b + 1]].tolist()
 
     for b in log.order[positions[0] : positions[1]].tolist():
-        first = users.user_baskets[log.owner[b]]
+        first = users.user_baskets[log.owner[b], 0]
         for earlier in range(max(b - window, first), b) if window else [b]:
             weight = decay ** (b - earlier - 1) if window else 1.0
             found += [(i, j, weight) for i in items(earlier) for j in items(b) if i != j]

@@ -15,7 +15,7 @@ HOUR = 3_600_000_000  # best sellers are computed as of the last full hour
 class UserLog(NamedTuple):
     """Baskets user by user, each user's in order of time: the history of known users, or sessions."""
 
-    user_baskets: Longs  # (n_users + 1,) where each user's baskets start
+    user_baskets: Longs  # (n_users, 2) each user's first basket, and the one after the last
     baskets: Longs  # (n_baskets + 1,) where each basket's rows start
     item: Ints  # (n_rows,)
     time: Longs  # (n_baskets,) microseconds
@@ -23,21 +23,53 @@ class UserLog(NamedTuple):
     trend: Doubles  # (n_rows,) the item's share of recent sales just before the basket
 
 
+class Order(NamedTuple):
+    """Baskets by time."""
+
+    basket: Longs  # (n,) their numbers
+    time: Longs  # (n,) ascending
+
+
 class EventLog(NamedTuple):
-    """The history of all known users, and the order in which its baskets happened."""
+    """The history of all known users, and the order in which its baskets happened.
+
+    The baskets of a user with new events are written again at the end, with other numbers. The order names
+    one copy of each basket; the copies of a basket are equal.
+    """
 
     users: UserLog
-    owner: Ints  # (n_baskets,) user of each basket
-    order: Longs  # (n_baskets,) basket numbers by time
+    owner: Ints  # (n_copies,) user of each basket
+    first: Longs  # (n_copies,) the first basket of the user among the copies written with a basket
+    settled: Order  # the baskets by time, but for the last ones
+    tail: Order  # the last ones
+
+    @property
+    def size(self) -> int:
+        """Number of baskets."""
+        return self.settled.time.size + self.tail.time.size
+
+    @property
+    def order(self) -> Longs:
+        """(n_baskets,) basket numbers by time."""
+        return np.concatenate([self.settled.basket, self.tail.basket])
+
+    def count_before(self, at: Longs) -> Longs:
+        """(n,) number of baskets before each time."""
+        return np.searchsorted(self.settled.time, at) + np.searchsorted(self.tail.time, at)
 
 
-class SalesIndex(NamedTuple):
-    """Positions in the order of baskets at which each item was bought."""
+@inlined
+def basket_at(log: EventLog, position: int) -> int:
+    """Return the number of the basket at a position in order of time."""
+    n = log.settled.basket.size
+    return int(log.settled.basket[position] if position < n else log.tail.basket[position - n])
 
-    starts: Longs  # (n_items + 1,)
-    position: Longs  # (n_rows,) ascending per item
-    time: Longs  # (n_baskets,) time of each basket, ascending
-    rows_before: Longs  # (n_baskets + 1,) rows of all baskets before a position
+
+@inlined
+def time_at(log: EventLog, position: int) -> int:
+    """Return the time of the basket at a position."""
+    n = log.settled.time.size
+    return int(log.settled.time[position] if position < n else log.tail.time[position - n])
 
 
 class ItemStats(NamedTuple):
@@ -79,60 +111,77 @@ def fill_gaps(
 ) -> None:
     """gap (n_rows,): days since the user last bought the item, -1 the first time."""
     owner, last = np.full(n_items, -1, np.int64), np.zeros(n_items, np.int64)
-    for user in range(user_baskets.size - 1):
-        for b in range(user_baskets[user], user_baskets[user + 1]):
+    for user in range(user_baskets.shape[0]):
+        for b in range(user_baskets[user, 0], user_baskets[user, 1]):
             for row in range(baskets[b], baskets[b + 1]):
                 i = item[row]
                 gap[row] = (time[b] - last[i]) / DAY if owner[i] == user else -1.0
                 owner[i], last[i] = user, time[b]
 
 
-@kernel
-def fill_sales(order: Longs, baskets: Longs, item: Ints, end: Longs, position: Longs) -> None:
-    """position (n_rows,): when each item was bought; `end` (n_items,) is where the next one goes."""
-    for at in range(order.size):
-        for row in range(baskets[order[at]], baskets[order[at] + 1]):
-            i = item[row]
-            position[end[i]] = at
-            end[i] += 1
+class SalesWindow(NamedTuple):
+    """Sales of every item in some consecutive baskets."""
+
+    edges: Longs  # (2,) position of the first basket, and of the one after the last
+    count: Longs  # (n_items + 1,) the last: of all items
 
 
 @inlined
-def _sales_before(index: SalesIndex, item: int, position: int) -> int:
-    """Return the sales of the item in the first `position` baskets."""
-    low, high = int(index.starts[item]), int(index.starts[item + 1])
-    while low < high:
-        middle = (low + high) // 2
-        if index.position[middle] < position:
-            low = middle + 1
-        else:
-            high = middle
-    return low - int(index.starts[item])
+def _count_sales(log: EventLog, window: SalesWindow, position: int, sign: int) -> None:
+    """Add the sales of a basket, or subtract them."""
+    b, users = basket_at(log, position), log.users
+    for row in range(users.baskets[b], users.baskets[b + 1]):
+        window.count[users.item[row]] += sign
+    window.count[-1] += sign * (users.baskets[b + 1] - users.baskets[b])
+
+
+@inlined
+def _move_window(log: EventLog, window: SalesWindow, oldest: int, end: int) -> None:
+    """Move the window to the baskets before position `end` that are not before the time `oldest`."""
+    low, high = window.edges[0], window.edges[1]
+    if end <= low or low == high or time_at(log, high - 1) < oldest:  # no basket remains
+        for position in range(low, high):
+            _count_sales(log, window, position, -1)
+        low = high = end
+    for position in range(high, end):
+        _count_sales(log, window, position, 1)
+    for position in range(end, high):
+        _count_sales(log, window, position, -1)
+    while low < end and time_at(log, low) < oldest:
+        _count_sales(log, window, low, -1)
+        low += 1
+    while low > 0 and time_at(log, low - 1) >= oldest:
+        low -= 1
+        _count_sales(log, window, low, 1)
+    window.edges[0], window.edges[1] = low, end
 
 
 @kernel
 def fill_trend(
-    index: SalesIndex,
-    numbers: Longs,  # (n,) baskets whose rows are filled
-    baskets: Longs,  # (n_baskets + 1,)
-    item: Ints,  # (n_rows,)
-    first: Longs,  # (n_baskets,) position of the oldest basket in the window before each basket
-    last: Longs,  # (n_baskets,) position that each basket has, or would have
-    trend: Doubles,  # (n_rows,) filled
+    log: EventLog,
+    window: SalesWindow,  # moved
+    length: int,  # of the window, in microseconds
+    users: UserLog,  # log.users, or sessions
+    numbers: Longs,  # (n,) baskets whose rows are filled, by time
+    positions: Longs,  # (n,) position that each of them has in the log, or would have
+    trend: Doubles,  # filled, from the first row of basket `first` on
+    first: int,
 ) -> None:
     """Each item's share of the sales in the window before its basket; sales add up within a basket."""
-    for b in numbers:
-        total = index.rows_before[last[b]] - index.rows_before[first[b]]
-        for row in range(baskets[b], baskets[b + 1]):
-            recent = _sales_before(index, item[row], last[b]) - _sales_before(index, item[row], first[b])
-            trend[row] = recent / max(float(total), 1.0)
+    skipped = users.baskets[first]
+    for k in range(numbers.size):
+        b = numbers[k]
+        _move_window(log, window, users.time[b] - length, positions[k])
+        total = window.count[-1]
+        for row in range(users.baskets[b], users.baskets[b + 1]):
+            trend[row - skipped] = window.count[users.item[row]] / max(float(total), 1.0)
             total += 1
 
 
 @inlined
-def experience(users: UserLog, user: int, end: int) -> float:
-    """Return log(1 + number of items that a user bought before basket `end`)."""
-    return float(np.log1p(users.baskets[end] - users.baskets[users.user_baskets[user]]))
+def experience(users: UserLog, first: int, end: int) -> float:
+    """Return log(1 + number of items that a user with the first basket `first` bought before `end`)."""
+    return float(np.log1p(users.baskets[end] - users.baskets[first]))
 
 
 @inlined
@@ -141,12 +190,12 @@ def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: 
     users, n_items, end = log.users, item_stats.sold.size, item_stats.cursor[0]
     for w in range(windows.size):
         at = item_stats.cursor[1 + w]
-        if (end - at) * 8 > n_items and users.time[log.order[end - 1]] < until - windows[w]:
+        if (end - at) * 8 > n_items and time_at(log, end - 1) < until - windows[w]:
             item_stats.recent[w, :] = 0.0  # nothing is left in the window, and much would have to be dropped
             item_stats.total[1 + w] = 0.0
             at = end
-        while at < end and users.time[log.order[at]] < until - windows[w]:
-            b = log.order[at]
+        while at < end and time_at(log, at) < until - windows[w]:
+            b = basket_at(log, at)
             for row in range(users.baskets[b], users.baskets[b + 1]):
                 item_stats.recent[w, users.item[row]] -= 1
                 item_stats.total[1 + w] -= 1
@@ -155,9 +204,10 @@ def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: 
 
 
 @inlined
-def _count_items(users: UserLog, owner: int, b: int, item_stats: ItemStats) -> None:
+def _count_items(log: EventLog, b: int, item_stats: ItemStats) -> None:
     """Count the items of one basket."""
-    size, user_experience = users.baskets[b + 1] - users.baskets[b], experience(users, owner, b)
+    users = log.users
+    size, user_experience = users.baskets[b + 1] - users.baskets[b], experience(users, log.first[b], b)
     for row in range(users.baskets[b], users.baskets[b + 1]):
         i = users.item[row]
         if item_stats.sold[i] == 0:
@@ -180,12 +230,10 @@ def _count_items(users: UserLog, owner: int, b: int, item_stats: ItemStats) -> N
 @inlined
 def _count_until(log: EventLog, state: ReplayState, rules: Rules, until: int) -> None:
     """Count every basket before `until`, and no other."""
-    item_stats, users = state.item_stats, log.users
-    while item_stats.cursor[0] < log.order.size and users.time[log.order[item_stats.cursor[0]]] < until:
-        b = log.order[item_stats.cursor[0]]
-        owner = log.owner[b]
-        _slide_windows(log, item_stats, rules.windows, users.time[b])
-        _count_items(users, owner, b, item_stats)
+    item_stats, n = state.item_stats, log.settled.time.size + log.tail.time.size
+    while item_stats.cursor[0] < n and time_at(log, item_stats.cursor[0]) < until:
+        _slide_windows(log, item_stats, rules.windows, time_at(log, item_stats.cursor[0]))
+        _count_items(log, basket_at(log, item_stats.cursor[0]), item_stats)
         item_stats.cursor[0] += 1
     _slide_windows(log, item_stats, rules.windows, until)
 
@@ -214,7 +262,7 @@ def advance(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at
         return
     item_stats, hour = state.item_stats, at // HOUR
     # before the first full hour with sales, best sellers are computed as of `at` itself
-    by_hour = log.order.size > 0 and log.users.time[log.order[0]] < hour * HOUR
+    by_hour = log.settled.time.size + log.tail.time.size > 0 and time_at(log, 0) < hour * HOUR
     for step in range(2):  # to the hour, then to the time: one copy of the code for both
         if step == 1 or (by_hour and hour != state.clock[1]):
             _count_until(log, state, rules, at if step else hour * HOUR)
@@ -282,8 +330,8 @@ def list_pairs(
     """List the pairs that the baskets complete, by item."""
     users = log.users
     for position in range(positions[0], positions[1]):
-        b = log.order[position]
-        first = max(b - kind.window, users.user_baskets[log.owner[b]]) if kind.window else b
+        b = basket_at(log, position)
+        first = max(b - kind.window, log.first[b]) if kind.window else b
         to_first, to_end = users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)
         for earlier in range(first, b if kind.window else b + 1):
             value = np.float32(kind.decay ** (b - earlier - 1)) if kind.window else np.float32(1)
@@ -400,6 +448,7 @@ class Scratch(NamedTuple):
     item_rows: Floats  # (n_items, 14) features of the item at the time in `item_at`
     item_experience: Doubles  # (n_items, 2) mean experience of the buyers, and its spread
     item_at: Longs  # (n_items,) time of the two before
+    window: SalesWindow  # of sessions
     mark: Longs  # (1,) the next unused mark
 
 
@@ -775,13 +824,13 @@ def fill_features(
         advance(log, state, rules, scratch.all_items, at)
         mark = scratch.mark[0]
         scratch.mark[0] += 1
-        first, end = users.user_baskets[user], users.user_baskets[user + 1]
+        first, end = users.user_baskets[user, 0], users.user_baskets[user, 1]
         while end > first and users.time[end - 1] >= at:
             end -= 1
         n_own = load_history(users, scratch, mark, first, end, at)
         score_links(users, stats, links, rules, scratch, first, end, n_own)
         score_ease(ease, scratch, n_own)
-        user_experience = experience(users, user, end)
+        user_experience = experience(users, first, end)
         n, candidates, labels = 0, out.items[used:], out.labels[used:]
         if not given.only:
             n = propose(rules, ease, state.best, scratch, mark, n_own, candidates)

@@ -11,9 +11,9 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.kernels.replay import DAY, LinkTable, SalesIndex, Snapshots
+from shortlist.kernels.replay import DAY, LinkTable, Snapshots
 from shortlist.models.base import load_model
-from shortlist.models.two_stage.content import FAST, NEVER, SLOW, ItemContent, first_sales
+from shortlist.models.two_stage.content import FAST, SLOW, ItemContent
 from shortlist.models.two_stage.two_stage import TwoStage
 
 pytest.importorskip("lightgbm")
@@ -106,7 +106,7 @@ def test_features_by_hand():
 def test_new_items_of_the_users_kind_are_proposed():
     model = fitted()
     layout, content = model._state.replay.layout, model._state.content
-    first = first_sales(layout.sales)
+    first = layout.first_sales
     at = 30 * DAY
     for user in ("u00", "u01", "u02"):
         sets = content.propose(layout.log.users, snapshot(model, user, at), first, layout.end, 6)
@@ -121,7 +121,7 @@ def test_items_without_sales_are_proposed_after_the_history_only():
     model = TwoStage(**SMALL).fit(shop(), items=table())
     model.add_items(table(3).with_columns(pl.Series("item_id", ["n0", "n1", "n2"])))
     layout, content = model._state.replay.layout, model._state.content
-    first = first_sales(layout.sales)
+    first = layout.first_sales
     new = model.items_.lookup(["n0"])[0]
     for at, known in ((layout.end - 1, False), (layout.end, True)):
         sets = content.propose(layout.log.users, snapshot(model, "u00", at), first, layout.end, 60)
@@ -188,7 +188,13 @@ def test_later_sales_do_not_change_a_list():
     assert copy(model).observe(later).recommend(users, N=10, at=at).to_frame().equals(expected)
 
 
-def test_items_without_a_sale_are_never_sold_first():
-    position, time = np.array([1, 0, 1]), np.array([5, 8])
-    sales = SalesIndex(np.array([0, 1, 1, 3, 3]), position, time, np.array([0, 1, 3]))
-    assert first_sales(sales).tolist() == [8, NEVER, 5, NEVER]
+def test_first_sales_are_the_earliest_of_each_item():
+    data = Interactions.of(shop())
+    model = TwoStage(**SMALL).fit(data)
+    model.observe([("u00", "unsold until now", "2035-01-01")])
+    sales = model._state.replay.layout.first_sales
+    table = data.to_frame().group_by("item_id").agg(pl.col("timestamp").min())
+    expected = {item: time.timestamp() * 1e6 for item, time in table.iter_rows()}
+    found = dict(zip(model.items_.values.to_list(), sales.tolist(), strict=True))
+    assert found.pop("unsold until now") == np.datetime64("2035-01-01", "us").astype(np.int64)
+    assert found == expected

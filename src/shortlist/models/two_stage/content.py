@@ -20,14 +20,13 @@ from shortlist.content.features import (
 from shortlist.core.checks import check_array
 from shortlist.data.history import MAX_TIME, History
 from shortlist.data.items import Items
-from shortlist.kernels.replay import DAY, LinkTable, SalesIndex, Snapshots, UserLog
+from shortlist.kernels.replay import DAY, LinkTable, Snapshots, UserLog
 from shortlist.kernels.rows import ItemSets, read_only, starts
 from shortlist.kernels.sparse import score_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 NEW_DAYS = 30  # items are new for so long after their first sale
 SLOW, FAST = 0.95, 0.5  # what a basket counts one basket later: in the profile, and in the latest items
-NEVER = np.iinfo(np.int64).max
 PREFIX = "content_"
 ACROSS_FIELDS = ("linked", "companions")  # computed once, after the features of the fields
 
@@ -193,8 +192,8 @@ def decayed_items(users: UserLog, snapshots: Snapshots, decay: float, n_items: i
     """(n_snapshots, n_items) the share of each item in the user's history before the snapshot."""
     owner, items, values = [], [], []
     for number, (user, at) in enumerate(zip(snapshots.user.tolist(), snapshots.at.tolist(), strict=True)):
-        first = int(users.user_baskets[user])
-        end = first + int(np.searchsorted(users.time[first : users.user_baskets[user + 1]], at))
+        first, last = users.user_baskets[user].tolist()
+        end = first + int(np.searchsorted(users.time[first:last], at))
         rows = slice(int(users.baskets[first]), int(users.baskets[end]))
         sizes = np.diff(users.baskets[first : end + 1])
         weight = np.repeat(decay ** np.arange(end - first - 1, -1, -1), sizes)
@@ -219,11 +218,3 @@ def _relative(value: Doubles, usual: Doubles, all_values: Doubles) -> Doubles:
     if np.nanmin(all_values, initial=1.0) > 0:
         return np.asarray(np.log(value / usual))
     return np.asarray(value - usual)
-
-
-def first_sales(sales: SalesIndex) -> Longs:
-    """(n_items,) time of the first sale; NEVER for an item without any."""
-    sold = np.diff(sales.starts) > 0
-    times = np.full(sold.size, NEVER)
-    times[sold] = sales.time[sales.position[sales.starts[:-1][sold]]]
-    return times

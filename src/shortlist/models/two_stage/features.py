@@ -22,7 +22,7 @@ from shortlist.kernels.replay import (
     fill_features,
 )
 from shortlist.kernels.rows import read_only
-from shortlist.models.two_stage.content import ItemContent, first_sales
+from shortlist.models.two_stage.content import ItemContent
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def _propose_content(
     """New items with similar content, in addition to the proposed candidates."""
     layout, selected = replay.layout, _slice(snapshots, block_range.first, block_range.last)
     end = content.learned_until if replay.history.has_times else layout.end
-    sets = content.propose(users, selected, first_sales(layout.sales), end, replay.rules.per_source)
+    sets = content.propose(users, selected, layout.first_sales, end, replay.rules.per_source)
     before = np.zeros(block_range.first, np.int64)  # numbers count from the first snapshot of all blocks
     return GivenCandidates(read_only(np.concatenate([before, sets.indptr])), read_only(sets.items), False)
 

@@ -1,7 +1,8 @@
 """Snapshots: users at points in time, and the item statistics that were known then."""
 
 from abc import ABC, abstractmethod
-from threading import RLock
+from dataclasses import dataclass
+from threading import Lock, RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -20,21 +21,21 @@ from shortlist.kernels.replay import (
     Links,
     LinkTable,
     NewPairs,
+    Order,
     PairKind,
     ReplayState,
     Rules,
-    SalesIndex,
+    SalesWindow,
     Scratch,
     Snapshots,
     UserLog,
     fill_gaps,
-    fill_sales,
     fill_trend,
     list_pairs,
     merge_links,
     replay_until,
 )
-from shortlist.kernels.rows import read_only, starts
+from shortlist.kernels.rows import AnyArray, read_only, starts
 from shortlist.models.base import COUNT_ROWS, WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -171,10 +172,9 @@ class Rolling(ABC, Generic[T]):
 
     def __init__(self, log: EventLog, n_items: int, first: int, growth: float) -> None:
         self.log, self.n_items = log, n_items
-        self.times = log.users.time[log.order]
-        n_steps = int(np.log(max(log.order.size / first, 1)) / np.log(growth)) + 2
+        n_steps = int(np.log(max(log.size / first, 1)) / np.log(growth)) + 2
         sizes = np.unique((first * growth ** np.arange(n_steps)).astype(np.int64))
-        self.sizes = sizes[sizes <= log.order.size]  # the last one rounded down may be small enough
+        self.sizes = sizes[sizes <= log.size]  # the last one rounded down may be small enough
         self._cache: dict[int, T] = {}
         self._lock = RLock()
 
@@ -182,13 +182,14 @@ class Rolling(ABC, Generic[T]):
         """Take over the solutions of a shorter history from the baskets before `until`."""
         with earlier._lock:
             solutions = dict(earlier._cache)
+        n_same = earlier.log.count_before(np.array(until))
         for number, solution in solutions.items():
-            if earlier.times[earlier.sizes[number - 1] - 1] < until:
+            if earlier.sizes[number - 1] <= n_same:
                 self._cache[number] = self._extend(solution, self.n_items - earlier.n_items)
 
     def solutions_before(self, at: Longs) -> Longs:
         """(n,) number of solutions before each time."""
-        return np.searchsorted(self.sizes, np.searchsorted(self.times, at), side="right")
+        return np.searchsorted(self.sizes, self.log.count_before(at), side="right")
 
     def solution(self, number: int) -> T:
         """The number-th solution; 0: nothing is known yet."""
@@ -252,10 +253,9 @@ class RollingEASE(Rolling[EASEWeights]):
 
     def _solve(self, number: int) -> EASEWeights:
         """Weights from the first baskets."""
-        users, order = self.log.users, self.log.order
-        is_counted = np.zeros(order.size, np.bool_)
-        is_counted[order[: self.sizes[number - 1]]] = True
-        sizes = np.diff(users.baskets)
+        users, sizes = self.log.users, np.diff(self.log.users.baskets)
+        is_counted = np.zeros(sizes.size, np.bool_)
+        is_counted[self.log.order[: self.sizes[number - 1]]] = True
         # each user's first purchase of an item
         rows = np.flatnonzero(np.repeat(is_counted, sizes) & (users.gap < 0))
         item, owner = users.item[rows], np.repeat(self.log.owner, sizes)[rows]
@@ -268,7 +268,7 @@ class RollingEASE(Rolling[EASEWeights]):
         kept = row[item] >= 0
         bought = csr_array(
             (np.ones(int(kept.sum())), (owner[kept], row[item[kept]])),
-            shape=(self.log.users.user_baskets.size - 1, items.size),
+            shape=(users.user_baskets.shape[0], items.size),
         )
         return EASEWeights(row, items, _round_weights(fit_item_weights(bought, REG)))
 
@@ -346,16 +346,72 @@ def _extend_table(table: LinkTable, more: int) -> LinkTable:
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
 TREND_WINDOW = WINDOWS[1] * DAY
-UNSETTLED = 2000  # baskets at the end that are replayed again after new events, which may be late
+UNSETTLED = 2000  # baskets at the end among which late events are expected
+MAX_COPIES = 2  # the log is written anew when it holds more than so many times the rows of the history
 MAX_STATES = 2  # replay states kept for later times, in addition to the one at the end of the history
-BEFORE_ALL = np.iinfo(np.int64).min
+BEFORE_ALL, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class Column:
+    """Values that grow at the end without a copy of the others; earlier columns stay as they were."""
+
+    def __init__(self, values: AnyArray, buffer: "Buffer | None" = None) -> None:
+        self.values = read_only(values)
+        self._buffer = Buffer(values, values.size, Lock()) if buffer is None else buffer
+
+    def append(self, more: AnyArray) -> "Column":
+        """The column with more values; written in place if no other column has grown from this one."""
+        n, buffer = self.values.size, self._buffer
+        end = n + more.size
+        with buffer.lock:
+            if buffer.used != n or end > buffer.array.size:
+                array = np.empty(end + end // 4, self.values.dtype)
+                array[:n] = self.values
+                buffer = Buffer(array, n, Lock())
+            buffer.array[n:end] = more
+            buffer.used = end
+        return Column(buffer.array[:end], buffer)
+
+
+@dataclass
+class Buffer:
+    """Room for the values of columns, of which the first `used` never change."""
+
+    array: AnyArray
+    used: int
+    lock: Lock
+
+
+class LogColumns(NamedTuple):
+    """The columns of an `EventLog`, which grow with the events."""
+
+    item: Column
+    gap: Column
+    trend: Column
+    baskets: Column
+    time: Column
+    owner: Column
+    first: Column
+    order: Column  # settled
+    order_time: Column
+
+    def append(self, **more: AnyArray) -> "LogColumns":
+        """With more values in some of the columns."""
+        return self._replace(**{name: getattr(self, name).append(values) for name, values in more.items()})
+
+    def log(self, user_baskets: Longs, tail: Order) -> EventLog:
+        """The log with these columns."""
+        item, gap, trend, baskets, time, owner, first, *order = (column.values for column in self)
+        users = UserLog(read_only(user_baskets), baskets, item, time, gap, trend)
+        return EventLog(users, owner, first, Order(*order), Order(*map(read_only, tail)))
 
 
 class Layout(NamedTuple):
     """The history in order of time; never modified."""
 
     log: EventLog
-    sales: SalesIndex
+    columns: LogColumns
+    first_sales: Longs  # (n_items,) time of the first sale; NEVER for an item without any
     links: RollingLinks
     ease: RollingEASE
     end: int  # just after the last event
@@ -374,83 +430,104 @@ def _owner(data: Interactions) -> Ints:
     return np.repeat(np.arange(data.n_users, dtype=np.int32), np.diff(data.user_baskets))
 
 
-def _user_log(
-    data: Interactions,
-    time: Longs,
-    sales: SalesIndex,
-    positions: Longs,
-    earlier: "EarlierTrend | None" = None,
-) -> UserLog:
-    """Baskets with these times and these positions in the order of the history's baskets."""
-    gap, trend = np.empty(data.n_rows), np.empty(data.n_rows)
-    fill_gaps(data.user_baskets, data.baskets, data.item, read_only(time), data.n_items, gap)
-    numbers = np.arange(time.size)
-    if earlier is not None:
-        numbers = np.flatnonzero(time >= earlier.until)
-        trend[np.repeat(time < earlier.until, np.diff(data.baskets))] = earlier.trend
-    first = np.zeros(time.size, np.int64)
-    first[numbers] = np.minimum(np.searchsorted(sales.time, time[numbers] - TREND_WINDOW), positions[numbers])
-    fill_trend(sales, numbers, data.baskets, data.item, first, positions, trend)
-    return UserLog(
-        read_only(data.user_baskets),
-        read_only(data.baskets),
-        read_only(data.item),
-        read_only(time),
-        read_only(gap),
-        read_only(trend),
-    )
+def _spans(user_baskets: Longs) -> Longs:
+    """(n_users, 2) each user's first basket and the one after the last, from their starts (n_users + 1,)."""
+    return np.stack([user_baskets[:-1], user_baskets[1:]], axis=1)
 
 
-class EarlierTrend(NamedTuple):
-    """What a replay of a shorter history computed: no event before `until` was added since."""
-
-    until: int
-    trend: Doubles  # of all rows before that time, in the order of the rows
-    order: Longs  # baskets before that time, by time, numbered among themselves
-
-    @classmethod
-    def of(cls, log: EventLog, until: int) -> "EarlierTrend":
-        """Take over what a log knows."""
-        users = log.users
-        is_before = users.time < until
-        trend = users.trend[np.repeat(is_before, np.diff(users.baskets))]
-        rank = np.cumsum(is_before) - 1
-        return cls(until, trend, rank[log.order[: int(is_before.sum())]])
+def _fill_gaps(data: Interactions, time: Longs) -> Doubles:
+    """(n_rows,) days since the user last bought the item, -1 the first time."""
+    gap = np.empty(data.n_rows)
+    arrays = _spans(data.user_baskets), data.baskets, data.item, time
+    fill_gaps(*map(read_only, arrays), data.n_items, gap)
+    return gap
 
 
-def _order_baskets(time: Longs, earlier: EarlierTrend | None) -> Longs:
-    """(n_baskets,) the numbers of the baskets by time; equal times in the order of the baskets."""
-    if earlier is None:
-        return np.argsort(time, kind="stable")
-    is_before = time < earlier.until
-    later = np.flatnonzero(~is_before)
-    later = later[np.argsort(time[later], kind="stable")]
-    return np.concatenate([np.flatnonzero(is_before)[earlier.order], later])
+def _new_window(n_items: int) -> SalesWindow:
+    return SalesWindow(np.zeros(2, np.int64), np.zeros(n_items + 1, np.int64))
 
 
-def _build_layout(
-    data: Interactions, rules: Rules, earlier: "EarlierReplay | None", transform: WeightTransform
-) -> Layout:
-    quantities = None
+def _fill_trend(log: EventLog, numbers: Longs, n_items: int, trend: Doubles, first: int) -> None:
+    """Fill the trend of the last baskets by time; `trend` begins with the rows of basket `first`."""
+    positions = np.arange(log.size - numbers.size, log.size)
+    fill_trend(log, _new_window(n_items), TREND_WINDOW, log.users, numbers, positions, trend, first)
+
+
+def _build_layout(history: History, rules: Rules, transform: WeightTransform) -> Layout:
+    """The layout of a history."""
+    data, quantities = history.merged, None
     if transform.is_used:  # returns are quantities, not purchases
         quantities = Quantities.of(data, event_times(data), transform)
         data = without_negative(data)
-    time = event_times(data)
-    trend = None if earlier is None else EarlierTrend.of(earlier.replay.layout.log, earlier.until)
-    order, positions = _order_baskets(time, trend), np.empty(time.size, np.int64)
-    positions[order] = np.arange(time.size)
-    item_starts = starts(np.bincount(data.item, minlength=data.n_items))
-    position = np.empty(data.n_rows, np.int64)
-    fill_sales(read_only(order), data.baskets, data.item, item_starts[:-1].copy(), position)
-    sales = SalesIndex(item_starts, position, time[order], starts(np.diff(data.baskets)[order]))
-    users = _user_log(data, time, sales, positions, trend)
-    log = EventLog(users, read_only(_owner(data)), read_only(order))
-    links, ease = RollingLinks(log, data.n_items, rules), RollingEASE(log, data.n_items)
-    end, settled = int(sales.time[-1]) + 1, int(sales.time[max(time.size - UNSETTLED, 0)])
-    if earlier is not None:
-        links.take_solutions(earlier.replay.layout.links, earlier.until)
-        ease.take_solutions(earlier.replay.layout.ease, earlier.until)
-    return Layout(log, sales, links, ease, end, settled, quantities)
+    time, owner = event_times(data), _owner(data)
+    order = np.argsort(time, kind="stable")
+    n_settled = max(time.size - UNSETTLED, 0)
+    settled, tail = (Order(part, time[part]) for part in (order[:n_settled], order[n_settled:]))
+    trend, first = np.empty(data.n_rows), data.user_baskets[owner]
+    rows = data.item, _fill_gaps(data, time), trend
+    columns = LogColumns(*map(Column, (*rows, data.baskets, time, owner, first, *settled)))
+    log = columns.log(_spans(data.user_baskets), tail)
+    _fill_trend(log, order, data.n_items, trend, 0)
+    first_sales = np.full(data.n_items, NEVER)
+    np.minimum.at(first_sales, data.item, np.repeat(time, np.diff(data.baskets)))
+    return _finish_layout(log, columns, first_sales, rules, quantities)
+
+
+def _grow_layout(earlier: "EarlierReplay", rules: Rules) -> Layout | None:
+    """The layout of the longer history, in time proportional to the rows of the users with new events.
+
+    None if a new event is older than the last baskets, or the log holds many copies: then build it anew.
+    """
+    layout, history, until = earlier.replay.layout, earlier.history, earlier.until
+    log, columns, n_items = layout.log, layout.columns, history.n_items
+    n_kept, n_settled = int(log.count_before(np.array(until))), log.settled.time.size
+    if n_kept < n_settled or layout.quantities is not None:
+        return None
+    # users of later baskets, whose trend changes, too
+    users = np.union1d(earlier.users, log.owner[log.tail.basket[n_kept - n_settled :]])
+    rows = history.rows_of(users)
+    if columns.item.values.size + rows.n_rows > MAX_COPIES * history.n_rows:
+        return None
+    time, owner, n_copies = event_times(rows), _owner(rows), columns.time.values.size
+    user_baskets = np.zeros((history.n_users, 2), np.int64)
+    user_baskets[: log.users.user_baskets.shape[0]] = log.users.user_baskets
+    # rows before the new ones: their trend is known
+    row_time = np.repeat(time, np.diff(rows.baskets))
+    is_before, moved = row_time < until, log.users.baskets[user_baskets[users, 0]] - rows.indptr[:-1]
+    trend = np.empty(rows.n_rows)
+    trend[is_before] = log.users.trend[(np.arange(rows.n_rows) + moved[rows.user])[is_before]]
+    user_baskets[users] = n_copies + _spans(rows.user_baskets)
+    later = np.flatnonzero(time >= until)
+    later = later[np.argsort(time[later], kind="stable")]
+    tail = Order(
+        np.concatenate([log.tail.basket[: n_kept - n_settled], n_copies + later]),
+        np.concatenate([log.tail.time[: n_kept - n_settled], time[later]]),
+    )
+    columns = columns.append(
+        item=rows.item,
+        gap=_fill_gaps(rows, time),
+        baskets=columns.item.values.size + rows.baskets[1:],
+        time=time,
+        owner=users[owner],
+        first=n_copies + rows.user_baskets[owner],
+    )
+    _fill_trend(columns.log(user_baskets, tail), n_copies + later, n_items, trend, n_copies)
+    columns = columns.append(trend=trend)
+    if tail.time.size > 2 * UNSETTLED:
+        now, tail = (Order(*(each[part] for each in tail)) for part in np.s_[:-UNSETTLED, -UNSETTLED:])
+        columns = columns.append(order=now.basket, order_time=now.time)
+    first_sales = np.full(n_items, NEVER)
+    first_sales[: layout.first_sales.size] = layout.first_sales
+    np.minimum.at(first_sales, rows.item[~is_before], row_time[~is_before])
+    return _finish_layout(columns.log(user_baskets, tail), columns, first_sales, rules, None)
+
+
+def _finish_layout(
+    log: EventLog, columns: LogColumns, first_sales: Longs, rules: Rules, quantities: Quantities | None
+) -> Layout:
+    links, ease = RollingLinks(log, first_sales.size, rules), RollingEASE(log, first_sales.size)
+    end, settled = int(log.tail.time[-1]) + 1, int(log.tail.time[max(log.tail.time.size - UNSETTLED, 0)])
+    return Layout(log, columns, first_sales, links, ease, end, settled, quantities)
 
 
 class EventReplay:
@@ -491,22 +568,29 @@ class EventReplay:
         ):  # without times, new baskets come between the known ones
             return EventReplay(history, rules, transform=transform)
         with self._lock:
-            last, until = self, int(new.time.min())
+            last, until, users = self, int(new.time.min()), np.unique(new.user)
             if self._layout is None:  # never used: continue from the one before
                 if self._earlier is None:
                     return EventReplay(history, rules, transform=transform)
                 last, until = self._earlier.replay, min(until, self._earlier.until)
-        return EventReplay(history, rules, EarlierReplay(last, history, until), transform)
+                users = np.union1d(users, self._earlier.users)
+        return EventReplay(history, rules, EarlierReplay(last, history, until, users), transform)
 
     @property
     def layout(self) -> Layout:
         """The history in order of time."""
         with self._lock:
             if self._layout is None:
-                self._layout = _build_layout(self.history.merged, self.rules, self._earlier, self.transform)
-                if self._earlier is not None:
-                    self._states = self._earlier.states(self._layout)
-                    self._earlier = None
+                earlier, layout = self._earlier, None
+                if earlier is not None:
+                    layout = _grow_layout(earlier, self.rules)
+                if layout is None:
+                    layout = _build_layout(self.history, self.rules, self.transform)
+                if earlier is not None:
+                    layout.links.take_solutions(earlier.replay.layout.links, earlier.until)
+                    layout.ease.take_solutions(earlier.replay.layout.ease, earlier.until)
+                    self._states, self._scratch = earlier.states(layout), earlier.take_scratch()
+                self._layout, self._earlier = layout, None
             return self._layout
 
     def session_log(self, sessions: Interactions, at: Longs) -> UserLog:
@@ -515,7 +599,7 @@ class EventReplay:
         Sessions without timestamps end just before the prediction. If the history has no timestamps, those
         of sessions are ignored: baskets are a day apart, as for known users.
         """
-        sales = self.layout.sales
+        log = self.layout.log
         if not self.history.has_times:
             time = (np.arange(sessions.n_baskets) - sessions.user_baskets[_owner(sessions)]) * DAY
         elif sessions.time is None:
@@ -523,7 +607,13 @@ class EventReplay:
             time = at[owner] - (sessions.user_baskets[owner + 1] - np.arange(sessions.n_baskets))
         else:
             time = event_times(sessions)
-        return _user_log(sessions, time, sales, np.searchsorted(sales.time, time))
+        gap, trend = _fill_gaps(sessions, time), np.empty(sessions.n_rows)
+        arrays = _spans(sessions.user_baskets), sessions.baskets, sessions.item, time, gap, trend
+        users, numbers = UserLog(*map(read_only, arrays)), np.argsort(time, kind="stable")
+        scratch, positions = self.take_scratch(), log.count_before(time[numbers])
+        fill_trend(log, scratch.window, TREND_WINDOW, users, numbers, positions, trend, 0)
+        self.return_scratch(scratch)
+        return users
 
     def session_quantities(self, sessions: Interactions, time: Longs) -> Quantities | None:
         """The quantities of sessions whose baskets have these times, and of the items in the history."""
@@ -540,12 +630,15 @@ class EventReplay:
             return [self._take_state(first) for _ in range(n)]
         with self._lock:
             if self._at_end is None:
-                state, settled = self._take_state(end), self.layout.settled
+                log, settled = self.layout.log, self.layout.settled
                 all_items = np.arange(self.history.n_items, dtype=np.int32)
-                if state.clock[0] <= settled:  # kept for a replay of more events
-                    replay_until(self.layout.log, state, self.rules, all_items, settled)
-                    self.keep([_extend_state(state, self.history.n_items)])
-                replay_until(self.layout.log, state, self.rules, all_items, end)
+                before = [state.item_stats.cursor[0] for state in self._states if state.clock[0] <= settled]
+                if max(before, default=-1) < log.size - 2 * UNSETTLED:  # kept for a replay of late events
+                    state = self._take_state(settled)
+                    replay_until(log, state, self.rules, all_items, settled)
+                    self.keep([state])
+                state = self._take_state(end)
+                replay_until(log, state, self.rules, all_items, end)
                 self._at_end = state
         if last == end:
             return [self._at_end] * n  # nothing is written
@@ -558,11 +651,11 @@ class EventReplay:
             self._states = [*before, *self._states][:MAX_STATES]
 
     def _take_state(self, at: int) -> ReplayState:
-        """Take a state at or before `at`: a kept one, or a new one before all events."""
+        """A copy of the latest kept state at or before `at`, or a new one before all events."""
         with self._lock:
-            for number, state in enumerate(self._states):
-                if state.clock[0] <= at:
-                    return self._states.pop(number)
+            state = _latest(self._states, at)
+        if state is not None:
+            return _extend_state(state, self.history.n_items)
         return ReplayState(
             _empty_stats(self.history.n_items, len(self.rules.windows)),
             np.full((3, self.rules.per_source), -1, np.int32),
@@ -587,16 +680,33 @@ class EarlierReplay(NamedTuple):
     replay: EventReplay
     history: History  # the longer one
     until: int  # time of the first new row
+    users: Ints  # with new rows
 
     def states(self, layout: Layout) -> list[ReplayState]:
-        """The latest known state before all new rows, in the longer layout; none if there is none."""
+        """The latest state before all new rows, and the latest one before late events."""
         with self.replay._lock:
-            latest_wanted = min(self.until, layout.settled)
-            usable = [state for state in self.replay._states if state.clock[0] <= latest_wanted]
-            if not usable:
-                return []
-            latest = max(usable, key=lambda state: int(state.clock[0]))
-            return [_extend_state(latest, self.history.n_items)]
+            at_end = [] if self.replay._at_end is None else [self.replay._at_end]
+            states = [*self.replay._states, *at_end]
+        newest, settled = (_latest(states, at) for at in (self.until, min(self.until, layout.settled)))
+        return [state for state in (newest, None if settled is newest else settled) if state is not None]
+
+    def take_scratch(self) -> list[Scratch]:
+        """The working memory of the shorter history, if it has the same items."""
+        if self.replay.history.n_items != self.history.n_items:
+            return []
+        with self.replay._lock:
+            taken, self.replay._scratch = self.replay._scratch, []
+        for scratch in taken:
+            scratch.item_at.fill(BEFORE_ALL)
+            for values in scratch.window:
+                values.fill(0)
+        return taken
+
+
+def _latest(states: list[ReplayState], at: int) -> ReplayState | None:
+    """The latest state at or before a time."""
+    usable = [state for state in states if state.clock[0] <= at]
+    return max(usable, key=lambda state: int(state.clock[0]), default=None)
 
 
 def _extend_state(state: ReplayState, n_items: int) -> ReplayState:
@@ -659,6 +769,7 @@ def _new_scratch(n: int) -> Scratch:
         item_rows=np.zeros((n, 14), np.float32),
         item_experience=np.zeros((n, 2)),
         item_at=np.full(n, BEFORE_ALL),
+        window=_new_window(n),
         mark=np.zeros(1, np.int64),
     )
 
@@ -671,8 +782,8 @@ def select_last_snapshots(log: EventLog, most: int) -> Snapshots:
     """
     users = log.users
     number = np.arange(users.time.size)
-    number = number[number > users.user_baskets[log.owner]]
-    left = users.user_baskets[log.owner[number] + 1] - number
+    number = number[number > users.user_baskets[log.owner, 0]]
+    left = users.user_baskets[log.owner[number], 1] - number
     within = np.cumsum(np.bincount(left)) <= most
     target = number[left <= max(int(within.sum()) - 1, 1)]
     if target.size > most:
