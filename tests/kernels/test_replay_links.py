@@ -45,13 +45,12 @@ def plain_pairs(log, positions, window, decay=DECAY):
 
 
 def listed(log, positions, kind, n_items):
-    room, none = np.zeros(n_items, np.int64), np.empty(0, np.int32)
-    list_pairs(log, positions, kind, room, none, none.astype(np.float32))
-    begin = starts(room)
-    end = begin[:-1].copy()
-    new = NewPairs(begin[:-1], end, np.empty(begin[-1], np.int32), np.empty(begin[-1], np.float32))
-    list_pairs(log, positions, kind, end, new.other, new.weight)
-    assert (end <= begin[1:]).all()
+    room = rolling_links._new_pairs(np.zeros(n_items, np.int64), 0)
+    list_pairs(log, np.array(positions), kind, room)
+    begin = starts(room.end)
+    new = rolling_links._new_pairs(begin[:-1], begin[-1])
+    list_pairs(log, np.array(positions), kind, new)
+    assert (new.end <= begin[1:]).all()
     return new
 
 
@@ -109,7 +108,11 @@ def merged(known, pairs, most):
     begin, end = np.full(n, len(pairs)), np.full(n, len(pairs))
     begin[0] = 0
     new = NewPairs(
-        begin, end, np.array([j for j, _ in pairs], np.int32), np.array([w for _, w in pairs], np.float32)
+        begin,
+        end,
+        np.array([j for j, _ in pairs], np.int32),
+        np.array([w for _, w in pairs], np.float32),
+        np.zeros(len(pairs), np.int16),
     )
     size = len(known) + len(pairs)
     room = np.array([0] + [size] * n, np.int64)
@@ -179,4 +182,19 @@ def test_a_solution_does_not_depend_on_those_asked_for_before(monkeypatch):
     assert len(asked._cache) <= asked.max_cached
     assert last in asked._cache
     for a, b in zip(asked.solution(last - 2), fresh.solution(last - 2), strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("most", [100, 3])
+@pytest.mark.parametrize("max_pairs", [1, 60, 10**6])
+def test_steps_counted_at_once_give_the_bits_of_single_steps(monkeypatch, most, max_pairs):
+    for name, value in {"LINKS_FIRST_BASKETS": 4, "LINKS_GROWTH": 1.2, "MAX_LINKS": most}.items():
+        monkeypatch.setattr(rolling_links, name, value)
+    single, many = (layout(baskets(7), decay=0.7).links for _ in range(2))
+    for number in range(1, single.sizes.size):
+        single.solution(number)
+    monkeypatch.setattr(rolling_links, "MAX_PAIRS", max_pairs)
+    last = single.sizes.size
+    assert last > 5
+    for a, b in zip(single.solution(last), many.solution(last), strict=True):
         assert all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))

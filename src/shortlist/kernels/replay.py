@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import GOLDEN, mix_bits, unit_float
@@ -123,7 +124,7 @@ class SalesWindow(NamedTuple):
     """Sales of every item in some consecutive baskets."""
 
     edges: Longs  # (2,) position of the first basket, and of the one after the last
-    count: Longs  # (n_items + 1,) the last: of all items
+    sold: Longs  # (n_items + 1,) the last: of all items
 
 
 @inlined
@@ -131,8 +132,8 @@ def _count_sales(log: EventLog, window: SalesWindow, position: int, sign: int) -
     """Add the sales of a basket, or subtract them."""
     b, users = basket_at(log, position), log.users
     for row in range(users.baskets[b], users.baskets[b + 1]):
-        window.count[users.item[row]] += sign
-    window.count[-1] += sign * (users.baskets[b + 1] - users.baskets[b])
+        window.sold[users.item[row]] += sign
+    window.sold[-1] += sign * (users.baskets[b + 1] - users.baskets[b])
 
 
 @inlined
@@ -172,9 +173,9 @@ def fill_trend(
     for k in range(numbers.size):
         b = numbers[k]
         _move_window(log, window, users.time[b] - length, positions[k])
-        total = window.count[-1]
+        total = window.sold[-1]
         for row in range(users.baskets[b], users.baskets[b + 1]):
-            trend[row - skipped] = window.count[users.item[row]] / max(float(total), 1.0)
+            trend[row - skipped] = window.sold[users.item[row]] / max(float(total), 1.0)
             total += 1
 
 
@@ -316,20 +317,21 @@ class NewPairs(NamedTuple):
     end: Longs  # (n_items,)
     other: Ints
     weight: Floats
+    step: npt.NDArray[np.int16]  # ascending within an item
 
 
 @kernel
 def list_pairs(
     log: EventLog,
-    positions: tuple[int, int],  # baskets positions[0] … positions[1] - 1 in order of time
+    edges: Longs,  # step k has the baskets edges[k] … edges[k + 1] - 1 in order of time
     kind: PairKind,
-    end: Longs,  # (n_items,) where the next pair of each item goes; advanced
-    other: Ints,  # empty: leave room for all pairs instead of writing them
-    weight: Floats,
+    new: NewPairs,  # `end` is advanced; without entries: by the room that all pairs need
 ) -> None:
     """List the pairs that the baskets complete, by item."""
-    users = log.users
-    for position in range(positions[0], positions[1]):
+    users, end, step = log.users, new.end, 0
+    for position in range(edges[0], edges[-1]):
+        while position >= edges[step + 1]:
+            step += 1
         b = basket_at(log, position)
         first = max(b - kind.window, log.first[b]) if kind.window else b
         to_first, to_end = users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)
@@ -337,7 +339,7 @@ def list_pairs(
             value = np.float32(kind.decay ** (b - earlier - 1)) if kind.window else np.float32(1)
             from_first = users.baskets[earlier]
             from_end = min(users.baskets[earlier + 1], from_first + MAX_PAIRED)
-            if other.size == 0:
+            if new.other.size == 0:
                 if kind.reverse:
                     for to in range(to_first, to_end):
                         end[users.item[to]] += from_end - from_first
@@ -350,13 +352,32 @@ def list_pairs(
                         i, j = users.item[row], users.item[to]
                         if i != j:
                             owner, target = (j, i) if kind.reverse else (i, j)
-                            other[end[owner]], weight[end[owner]] = target, value
-                            end[owner] += 1
+                            at = end[owner]
+                            new.other[at], new.weight[at], new.step[at] = target, value, step
+                            end[owner] = at + 1
+
+
+@inlined
+def _forget_links(value: Floats, listed: Ints, n: int, most: int, order: Floats) -> None:
+    """Move the `most` heaviest of n listed items to the front, or the latest; forget the others."""
+    for k in range(n):
+        order[k] = value[listed[k]]
+    least = np.partition(order[:n], n - most)[n - most]
+    skipped, kept = n - most, 0  # of those that equal the least one
+    for k in range(n):
+        skipped -= order[k] < least
+    for k in range(n):
+        if order[k] > least or (order[k] == least and skipped <= 0):
+            listed[kept] = listed[k]
+            kept += 1
+        else:
+            skipped -= order[k] == least
+            value[listed[k]] = 0
 
 
 @kernel
 def merge_links(table: LinkTable, new: NewPairs, most: int, out: LinkTable) -> int:
-    """Add new pairs to a table; of each item, the `most` heaviest remain, of equal ones the latest.
+    """Add new pairs to a table; after each step, the `most` heaviest of an item remain, or the latest.
 
     `out` has room for all entries, or for `most` of each item. Returns how many there are.
     """
@@ -369,12 +390,6 @@ def merge_links(table: LinkTable, new: NewPairs, most: int, out: LinkTable) -> i
     for i in range(n_items):
         n, total = 0, table.total[i]
         out.starts[i] = used
-        if new.begin[i] == new.end[i]:  # as it was
-            for p in range(table.starts[i], table.starts[i + 1]):
-                out.other[used], out.weight[used] = table.other[p], table.weight[p]
-                used += 1
-            out.total[i] = total
-            continue
         for p in range(table.starts[i], table.starts[i + 1]):
             value[table.other[p]] = table.weight[p]
             listed[n] = table.other[p]
@@ -386,22 +401,13 @@ def merge_links(table: LinkTable, new: NewPairs, most: int, out: LinkTable) -> i
                 n += 1
             value[j] += new.weight[p]
             total += new.weight[p]
-        least, ties = np.float32(0), most
-        if n > most:
-            for k in range(n):
-                order[k] = value[listed[k]]
-            least = np.partition(order[:n], n - most)[n - most]
-            for k in range(n):
-                ties -= value[listed[k]] > least
-        used += min(n, most)
-        at = used
-        for k in range(n - 1, -1, -1):  # from the end: the latest of equal ones are kept
-            j = listed[k]
-            if value[j] > least or (value[j] == least and ties > 0):
-                ties -= value[j] == least
-                at -= 1
-                out.other[at], out.weight[at] = j, value[j]
-            value[j] = 0
+            if n > most and (p + 1 == new.end[i] or new.step[p + 1] != new.step[p]):
+                _forget_links(value, listed, n, most, order)
+                n = most
+        for k in range(n):
+            out.other[used], out.weight[used] = listed[k], value[listed[k]]
+            value[listed[k]] = 0
+            used += 1
         out.total[i] = total
     out.starts[n_items] = used
     return used

@@ -1,6 +1,7 @@
 """Candidates and features, against a plain computation from the events before the prediction time."""
 
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -406,3 +407,91 @@ def test_replay_without_times_observes():
     replay = EventReplay(history, rules)
     assert replay.layout.log.size
     assert replay.observe(longer, rules, new).history.n_rows == 4
+
+
+RULES = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+
+
+def feature_bits(replay):
+    """Features of all users and of sessions: five days before the end of the history, there, and later."""
+    n, bits = replay.history.n_users, []
+    sessions = replay.history.rows_of(np.arange(4, dtype=np.int32))
+    for at in (replay.layout.end - 5 * DAY, replay.layout.end, replay.layout.end + 2 * DAY):
+        logs = replay.layout.log.users, replay.session_log(sessions, np.full(4, at))
+        for users, n_shown in zip(logs, (n, 4), strict=True):
+            shown = Snapshots(np.arange(n_shown, dtype=np.int32), np.full(n_shown, at), np.full(n_shown, -1))
+            for block in compute_features(replay, users, shown):
+                bits += [block.items.tobytes(), block.features.tobytes(), block.users.tobytes()]
+    return bits
+
+
+def batches(seed, n=24):
+    """Small batches: mostly later than all before, some late or at equal times; new users and items."""
+    rng, day = np.random.default_rng(seed), 40.0
+    for number in range(n):
+        day += rng.random() / 2
+        late = {5: 3.0, 11: 30.0}.get(number % 12, 0.0)
+        times = (day - late * rng.random(rng.integers(1, 6))) * 86_400
+        times = np.floor(times / 86_400) * 86_400 if number % 4 == 3 else times
+        yield [
+            (f"u{rng.integers(12 + number // 3):02}", f"i{rng.integers(15 + number // 8):02}", int(time))
+            for time in times
+        ]
+
+
+def observe(replay, events):
+    history, new = replay.history.append(Events(Interactions.from_tuples(events)))
+    return replay.observe(history, RULES, new)
+
+
+@pytest.mark.parametrize(("unsettled", "max_copies"), [(4, 2), (20, 2), (20, 50)])
+@pytest.mark.parametrize("seed", range(3))
+def test_small_batches_give_the_bits_of_the_whole_history(monkeypatch, seed, unsettled, max_copies):
+    monkeypatch.setattr(snapshots, "UNSETTLED", unsettled)
+    monkeypatch.setattr(snapshots, "MAX_COPIES", max_copies)
+    grow, grown = snapshots._grow_layout, []
+    monkeypatch.setattr(snapshots, "_grow_layout", lambda *a: grown.append(grow(*a)) or grown[-1])
+    replay = EventReplay(History.of(purchases(seed)), RULES)
+    feature_bits(replay)
+    for number, events in enumerate(batches(seed)):
+        replay = observe(replay, events)
+        if number % 5 != 2:  # else nobody asks between two batches
+            whole = EventReplay(History.of(replay.history.merged), RULES)
+            assert feature_bits(replay) == feature_bits(whole)
+            assert np.array_equal(replay.layout.first_sales, whole.layout.first_sales)
+    used = [layout is not None for layout in grown]
+    assert sum(used) > 5
+    assert not all(used)
+
+
+def test_versions_of_a_history_are_read_while_others_grow_from_them():
+    first = EventReplay(History.of(purchases(1)), RULES)
+    expected = feature_bits(first)
+    for _ in range(3):
+        with ThreadPoolExecutor(4) as pool:
+            chains = [list(batches(seed, 8)) for seed in (3, 4)]
+            readers = [pool.submit(feature_bits, first) for _ in range(4)]
+            ends = list(pool.map(lambda chain: _observe_all(first, chain), chains))
+        assert all(reader.result() == expected for reader in readers)
+        for end in ends:
+            assert feature_bits(end) == feature_bits(EventReplay(History.of(end.history.merged), RULES))
+    assert feature_bits(first) == expected
+
+
+def _observe_all(replay, chain):
+    for events in chain:
+        replay = observe(replay, events)
+        assert replay.layout.log.size
+    return replay
+
+
+def test_columns_grow_in_place_and_earlier_ones_stay():
+    start = snapshots.Column(np.arange(8))
+    one = start.append(np.array([8]))
+    two, other = one.append(np.array([9])), one.append(np.array([-1]))
+    assert np.shares_memory(one.values, two.values)
+    assert not np.shares_memory(two.values, other.values)
+    assert start.values.tolist() == list(range(8))
+    assert two.values.tolist() == list(range(10))
+    assert other.values.tolist() == [*range(9), -1]
+    assert not two.values.flags.writeable

@@ -281,6 +281,7 @@ def _round_weights(weights: Floats) -> Floats:
 LINKS_FIRST_BASKETS = 10  # baskets before the first solution
 LINKS_GROWTH = 1.05  # growth in baskets from one solution to the next
 MAX_LINKS = 300  # per item and table; lighter pairs are forgotten
+MAX_PAIRS = 1 << 20  # pairs that are listed before they are counted, unless a step has more
 
 
 class RollingLinks(Rolling[Links]):
@@ -307,24 +308,26 @@ class RollingLinks(Rolling[Links]):
         """Count on from the nearest cached solution, always in the same steps: links may be forgotten."""
         last = max((each for each in self._cache if each < number), default=0)
         links = self._cache[last] if last else self._empty()
-        edges = [0, *self.sizes.tolist()]
-        for step in range(last, number):
-            positions = edges[step], edges[step + 1]
-            links = Links(*(self._add(*each, positions) for each in zip(links, self.kinds, strict=True)))
-        return links
+        edges = np.append(0, self.sizes)[last : number + 1]
+        return Links(*(self._count(*each, edges) for each in zip(links, self.kinds, strict=True)))
 
-    def _add(self, table: LinkTable, kind: PairKind, positions: tuple[int, int]) -> LinkTable:
-        """The table with the pairs of more baskets."""
-        n, none = self.n_items, np.empty(0, np.int32)
-        room = np.zeros(n, np.int64)
-        list_pairs(self.log, positions, kind, room, none, none.astype(np.float32))
-        begin = starts(room)
-        end, size = begin[:-1].copy(), int(begin[-1])
-        new = NewPairs(begin[:-1], end, np.empty(size, np.int32), np.empty(size, np.float32))
-        list_pairs(self.log, positions, kind, end, new.other, new.weight)
-        first = starts(np.minimum(np.diff(table.starts) + end - begin[:-1], MAX_LINKS))
+    def _count(self, table: LinkTable, kind: PairKind, edges: Longs) -> LinkTable:
+        """The table with the pairs of more baskets; as many steps at once as there is room for."""
+        while edges.size > 1:
+            room, n_steps = _new_pairs(np.zeros(self.n_items, np.int64), 0), 0
+            while n_steps + 1 < edges.size and (not n_steps or room.end.sum() < MAX_PAIRS):
+                list_pairs(self.log, edges[n_steps : n_steps + 2], kind, room)
+                n_steps += 1
+            begin = starts(room.end)
+            new = _new_pairs(begin[:-1], int(begin[-1]))
+            list_pairs(self.log, edges[: n_steps + 1], kind, new)
+            table, edges = self._add(table, new), edges[n_steps:]
+        return table
+
+    def _add(self, table: LinkTable, new: NewPairs) -> LinkTable:
+        first = starts(np.minimum(np.diff(table.starts) + new.end - new.begin, MAX_LINKS))
         size = int(first[-1])
-        out = LinkTable(first, np.empty(size, np.int32), np.empty(size, np.float32), np.empty(n))
+        out = LinkTable(first, np.empty(size, np.int32), np.empty(size, np.float32), np.empty(self.n_items))
         size = merge_links(table, new, MAX_LINKS, out)
         return LinkTable(
             read_only(first), read_only(out.other[:size]), read_only(out.weight[:size]), read_only(out.total)
@@ -332,6 +335,12 @@ class RollingLinks(Rolling[Links]):
 
     def _extend(self, solution: Links, more: int) -> Links:
         return Links(*(_extend_table(table, more) for table in solution))
+
+
+def _new_pairs(begin: Longs, n: int) -> NewPairs:
+    """Room for n pairs."""
+    entries = np.empty(n, np.int32), np.empty(n, np.float32), np.empty(n, np.int16)
+    return NewPairs(begin, begin.copy(), *entries)
 
 
 def _extend_table(table: LinkTable, more: int) -> LinkTable:
@@ -437,9 +446,9 @@ def _spans(user_baskets: Longs) -> Longs:
 
 def _fill_gaps(data: Interactions, time: Longs) -> Doubles:
     """(n_rows,) days since the user last bought the item, -1 the first time."""
-    gap = np.empty(data.n_rows)
-    arrays = _spans(data.user_baskets), data.baskets, data.item, time
-    fill_gaps(*map(read_only, arrays), data.n_items, gap)
+    gap, user_baskets = np.empty(data.n_rows), read_only(_spans(data.user_baskets))
+    baskets, item = read_only(data.baskets), read_only(data.item)
+    fill_gaps(user_baskets, baskets, item, read_only(time), data.n_items, gap)
     return gap
 
 
@@ -464,8 +473,8 @@ def _build_layout(history: History, rules: Rules, transform: WeightTransform) ->
     n_settled = max(time.size - UNSETTLED, 0)
     settled, tail = (Order(part, time[part]) for part in (order[:n_settled], order[n_settled:]))
     trend, first = np.empty(data.n_rows), data.user_baskets[owner]
-    rows = data.item, _fill_gaps(data, time), trend
-    columns = LogColumns(*map(Column, (*rows, data.baskets, time, owner, first, *settled)))
+    values: Any = data.item, _fill_gaps(data, time), trend, data.baskets, time, owner, first, *settled
+    columns = LogColumns(*map(Column, values))
     log = columns.log(_spans(data.user_baskets), tail)
     _fill_trend(log, order, data.n_items, trend, 0)
     first_sales = np.full(data.n_items, NEVER)
@@ -608,7 +617,8 @@ class EventReplay:
         else:
             time = event_times(sessions)
         gap, trend = _fill_gaps(sessions, time), np.empty(sessions.n_rows)
-        arrays = _spans(sessions.user_baskets), sessions.baskets, sessions.item, time, gap, trend
+        spans = _spans(sessions.user_baskets)
+        arrays: Any = spans, sessions.baskets, sessions.item, time, gap, trend
         users, numbers = UserLog(*map(read_only, arrays)), np.argsort(time, kind="stable")
         scratch, positions = self.take_scratch(), log.count_before(time[numbers])
         fill_trend(log, scratch.window, TREND_WINDOW, users, numbers, positions, trend, 0)
