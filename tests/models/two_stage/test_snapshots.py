@@ -325,12 +325,24 @@ def test_candidates_are_distinct_and_cover_sources(has_repeats):
         most = max((value for i, value in liked.items() if has_repeats or i not in mine), default=0.0)
         near = [i for i, value in liked.items() if value > most - 1e-3 and (has_repeats or i not in mine)]
         assert most <= 0 or set(items.tolist()) & set(near)
-        links, width = plain.link_features(int(snapshots.user[number])), PER_SOURCE * (2 - has_repeats)
-        for column in (0, 2):  # neighbors and followers
+
+
+@pytest.mark.parametrize("has_repeats", [True, False])
+def test_the_nearest_neighbors_and_followers_are_candidates(has_repeats):
+    """There are more items than all sources together propose."""
+    data, checked = purchases(8, n_users=30, n_items=90), 0
+    snapshots = all_snapshots(data)
+    for number, items, _, _ in computed(data, has_repeats, snapshots):
+        plain, user = Plain(data, int(snapshots.at[number])), int(snapshots.user[number])
+        mine = {i for _, basket in plain.of(user) for i in basket}
+        links, width = plain.link_features(user), PER_SOURCE * (2 - has_repeats)
+        for column in (0, 2):
             sums = sorted((values[column] for values in links.values()), reverse=True)
-            least = max(sums[:width][-1], 0) if sums else 0
+            least = max(sums[:width][-1], 0) if len(sums) >= width else 0
             nearest = {i for i, values in links.items() if values[column] > least + 1e-6}
             assert all(i in items or (not has_repeats and i in mine) for i in nearest)
+            checked += len(nearest)
+    assert checked > 50
 
 
 def test_the_first_basket_of_all_is_a_target_and_no_sales_give_no_candidates():
