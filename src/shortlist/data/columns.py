@@ -776,8 +776,10 @@ def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
 
 def to_polars(frame: Any, what: str = "data") -> pl.DataFrame:
     """A polars, pandas or Arrow table as a polars table; `what` it is, for messages."""
-    if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
-        return frame.lazy().collect()
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        return frame
     if not (hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__dataframe__")):
         raise DataError(
             f"{what} must be a polars, pandas or Arrow table, got a {type(frame).__name__}; convert it, or "

@@ -251,11 +251,11 @@ def subtract_from(data: "Interactions", returns: pl.DataFrame) -> "tuple[Interac
 
 
 def _clean_matrix(matrix: Any, negative_weights: NegativeWeights) -> "csr_array":
-    """A SciPy users × items matrix without zeros and dropped values."""
+    """A copy of a SciPy users × items matrix without zeros and dropped values."""
     from scipy.sparse import csr_array
 
     try:
-        csr = csr_array(matrix)
+        csr = csr_array(matrix, copy=True)
     except (TypeError, ValueError):
         csr = None
     if csr is None or csr.ndim != 2:
@@ -263,19 +263,15 @@ def _clean_matrix(matrix: Any, negative_weights: NegativeWeights) -> "csr_array"
             f"a matrix of interactions must be a SciPy users × items matrix, got a {type(matrix).__name__}; "
             "use scipy.sparse.csr_array."
         )
-    values = csr.data
-    n = int((values < 0).sum())
-    if n and negative_weights != "keep":
-        values = np.where(values < 0, 0, values)
+    is_negative = csr.data < 0
+    if is_negative.any() and negative_weights != "keep":
+        csr.data[is_negative] = 0
         warn(
-            f"{n:,} negative values of the matrix, such as returns or dislikes, were dropped; pass "
-            'negative_weights="keep" to keep them.'
+            f"{int(is_negative.sum()):,} negative values of the matrix, such as returns or dislikes, were "
+            'dropped; pass negative_weights="keep" to keep them.'
         )
-    cleaned = csr_array((values, csr.indices, csr.indptr), shape=csr.shape)
-    if not values.all():
-        cleaned = cleaned.copy()
-        cleaned.eliminate_zeros()
-    return cleaned
+    csr.eliminate_zeros()
+    return csr
 
 
 def slice_users(data: "Interactions", first: int, last: int) -> dict[str, Any]:
@@ -649,11 +645,8 @@ class Interactions(UsersAndItems):
         weight = np.asarray(matrix.data, np.float32)
         if not np.isfinite(weight).all():
             raise DataError("matrix values must be finite, got NaN or infinity; clean the matrix first.")
-        weight = NO_WEIGHT if (weight == 1).all() else weight.copy()
-        indptr, item = (
-            matrix.indptr.astype(np.int64),
-            matrix.indices.astype(np.int32),
-        )  # sorted in place later
+        weight = NO_WEIGHT if (weight == 1).all() else weight
+        indptr, item = np.asarray(matrix.indptr, np.int64), np.asarray(matrix.indices, np.int32)
         rows = GroupedRows(indptr, item, NO_TIME, NO_BASKET, weight)
         return cls(users=users, items=items, **build_arrays(rows))
 

@@ -141,13 +141,11 @@ def parse_reasons(frame: pl.DataFrame) -> Codes | None:
     """Codes of the column `reason`; None if the column is absent or has nulls."""
     if "reason" not in frame.columns or frame["reason"].null_count():
         return None
-    names = frame["reason"].to_list()
-    unknown = sorted(set(names) - set(REASONS))
-    if unknown:
-        raise DataError(
-            f"reason must be one of {', '.join(REASONS)}, got {unknown[0]!r}; correct the column."
-        )
-    return np.array([REASON_CODE[name] for name in names], np.uint8)
+    codes = frame["reason"].cast(pl.String).replace_strict(REASON_CODE, default=None, return_dtype=pl.UInt8)
+    if codes.null_count():
+        unknown = frame["reason"].filter(codes.is_null())[0]
+        raise DataError(f"reason must be one of {', '.join(REASONS)}, got {unknown!r}; correct the column.")
+    return codes.to_numpy().copy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -643,18 +641,15 @@ def collect_table(frame: Any) -> pl.DataFrame:
 def find_list_column(role: str, names: list[str]) -> str | None:
     """The column of a list table with this role, by the names of the readers or of other libraries."""
     column = find_column(role, names) if role in REQUIRED else role if role in names else None
-    if column is None:
-        for alias in LIST_ALIASES[role].split():
-            column = next((name for name in names if plain_name(name) == alias), None)
-            if column is not None:
-                break
-    return column
+    if column is not None:
+        return column
+    aliases = LIST_ALIASES[role].split()
+    return next((name for alias in aliases for name in names if plain_name(name) == alias), None)
 
 
-def name_columns(frame: pl.DataFrame) -> pl.DataFrame:
-    """The table with conventional names for user, item, rank and score."""
-    names = frame.columns
-    columns = {role: find_list_column(role, names) for role in LIST_ALIASES}
+def name_columns(frame: pl.DataFrame, roles: Iterable[str] = LIST_ALIASES) -> pl.DataFrame:
+    """The table with conventional names of these roles: user, item, rank and score."""
+    columns = {role: find_list_column(role, frame.columns) for role in roles}
     return frame.rename({name: role for role, name in columns.items() if name is not None and name != role})
 
 
@@ -865,8 +860,7 @@ def _has_relevance(frame: pl.DataFrame) -> bool:
 
 def _relevant_rows(frame: pl.DataFrame) -> pl.DataFrame:
     """Conventional names of the ids, without rows whose relevance is 0 or below."""
-    columns = {role: find_list_column(role, frame.columns) for role in REQUIRED}
-    frame = frame.rename({name: role for role, name in columns.items() if name is not None and name != role})
+    frame = name_columns(frame, REQUIRED)
     name = next((column for column in frame.columns if plain_name(column) in RELEVANCE_NAMES), None)
     if name is None:
         return frame

@@ -17,7 +17,7 @@ from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
 from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, NoRowsError, Table, number_unit
 from shortlist.data.exports import flat_types
-from shortlist.data.history import History, StoredRows, Totals, store_rows
+from shortlist.data.history import ARRAYS, History, StoredRows, Totals, store_rows
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
@@ -36,7 +36,6 @@ from shortlist.kernels.rows import ArrayParts, starts
 from shortlist.types import Bools, Floats, Ints, Longs
 
 SAMPLES = 1024  # user ids per file from which the ranges are chosen
-ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")  # of Interactions, in a range
 HELD = "held_"  # before the names of the arrays of held-out rows
 
 
