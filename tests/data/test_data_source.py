@@ -284,7 +284,7 @@ class TestReturns:
 
     @pytest.mark.parametrize("bad", ["remove", None, True])
     def test_other_options_are_refused(self, read, bad):
-        with pytest.raises(ConfigError, match="must be one of 'subtract' or 'drop' or 'keep'"):
+        with pytest.raises(ConfigError, match="negative_weights must be one of subtract, drop, keep"):
             read(RETURNS, negative_weights=bad)
 
 

@@ -203,7 +203,7 @@ def test_online_retail_keeps_purchases_of_products_by_day(tmp_path):
         (17850, "85123A", date(2010, 12, 1), 8.0),
         (17850, "85123A", date(2010, 12, 2), 1.0),
     ]
-    assert items.rows() == [("85123A", "LANTERN", [])]
+    assert items.rows() == [("85123A", "LANTERN")]
 
 
 def test_movielens_1m_has_titles_as_ids(tmp_path):
@@ -217,7 +217,7 @@ def test_movielens_1m_has_titles_as_ids(tmp_path):
     )
     rows, items = REGISTRY["ml-1m"].parse(tmp_path)
     assert rows.rows() == [(7, "'Night Mother (1986)", 5, 978300760)]
-    assert items.rows() == [("'Night Mother (1986)", "'Night Mother (1986)", ["Drama", "War"])]
+    assert items.rows() == [("'Night Mother (1986)", "'Night Mother (1986)")]
 
 
 class TestRegistry:

@@ -222,7 +222,7 @@ class TestChoices:
         assert set(data.weight.tolist()) == {1.0}
 
     def test_unknown_format(self, tmp_path):
-        with pytest.raises(ConfigError, match=r"format must be one of .*'shopify'"):
+        with pytest.raises(ConfigError, match=r"format must be one of .*shopify"):
             sl.read_interactions(tmp_path / "e.csv", format="xls")
 
 

@@ -133,7 +133,7 @@ class TestTuples:
         for rows, got in (([], "no rows"), ([(1, 2), (1, 2, 3)], "lengths"), ([(1,)], "lengths")):
             with pytest.raises(DataError, match=got):
                 Interactions.from_tuples(rows)
-        with pytest.raises(DataError, match="ids must have one type"):
+        with pytest.raises(DataError, match="ids must be strings or integers, all of one type"):
             Interactions.from_tuples([(1, 2), ("1", 2)])
 
     def test_integer_and_fractional_weights_mix(self):

@@ -367,7 +367,7 @@ class TestMissingIds:
     def test_wrong_options(self, write):
         with pytest.raises(DataError, match="leaves none"):
             read_interactions(write("e.csv", "user_id,item_id\n,5\n,6\n"), missing="drop")
-        with pytest.raises(ConfigError, match="missing must be one of 'error' or 'drop'"):
+        with pytest.raises(ConfigError, match="missing must be one of error, drop"):
             read_interactions(write("e.csv", "user_id,item_id\na,5\n"), missing="keep")
 
 

@@ -401,7 +401,7 @@ class TestInputs:
             (3, "got int"),
             ([3], "got int"),
             (pl.DataFrame({"name": ["ann"], "thing": ["a"]}).to_pandas(), "must have a column 'user_id'"),
-            ({"ann": "a"}, "a string for user 'ann'"),
+            ({"ann": "a"}, "got 'a' for 'ann'"),
             ("missing.parquet", "missing.parquet"),
         ],
     )

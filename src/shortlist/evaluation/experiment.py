@@ -507,7 +507,7 @@ def _check_options(guardrails: Mapping[str, float], smallest_effect: float | Non
 
 def _read_users(users: Any, names: Sequence[str]) -> pl.DataFrame:
     """The columns arm, day and those named, in the order of the days; finite numbers only."""
-    table = to_polars(users, "users")
+    table = to_polars(pl.DataFrame(users) if isinstance(users, dict) else users, "users")
     for name in ("arm", *names):
         if name not in table.columns:
             columns = ", ".join(map(repr, table.columns[:20]))
