@@ -11,6 +11,7 @@ import numpy as np
 from shortlist.auto.validation import count_strata, draw_strata
 from shortlist.core.metrics import discounts, ideal_dcg
 from shortlist.core.params import draw
+from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.paper import protocol
@@ -82,11 +83,9 @@ class Outcomes:
         lists = take_lists(lists, truth, users)
         at = lists.positions < MAX_LENGTH
         row, position = np.repeat(np.arange(users.size), np.diff(lists.indptr))[at], lists.positions[at]
-        pairs = np.unique(truth.user.astype(np.int64) * truth.n_items + truth.item)
+        labels = label_lists(lists, truth)
         relevant = np.zeros((users.size, MAX_LENGTH))
-        relevant[row, position] = np.isin(
-            users[row].astype(np.int64) * truth.n_items + lists.items[at], pairs
-        )
+        relevant[row, position] = labels.relevant[at]
         margins = None
         if lists.boundary is not None:
             margins = np.full((users.size, MAX_LENGTH), -np.inf, np.float32)
@@ -96,7 +95,7 @@ class Outcomes:
             lists,
             np.hstack([none, relevant.cumsum(axis=1)]).astype(np.int64),
             np.hstack([none, (relevant * discounts(MAX_LENGTH)).cumsum(axis=1)]),
-            np.bincount(pairs // truth.n_items, minlength=truth.n_users)[users],
+            labels.n_relevant.astype(np.int64),
             np.minimum(np.diff(lists.indptr), MAX_LENGTH).astype(np.int64),
             margins,
         )

@@ -9,11 +9,12 @@ import polars as pl
 import shortlist as sl
 from shortlist.core.charts import Mark, Series, legend, length_chart, line_chart
 from shortlist.cutoff.allocation import Allocation, measure_volumes
+from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import REASON_TEXT
+from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.evaluation.significance import PairedTest, paired_test
+from shortlist.kernels.rows import sum_rows
 from shortlist.reports.page import render
-from shortlist.types import Doubles
 
 LONGEST = 20  # of the chart of lengths
 VOLUMES = (0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0)  # of the curves, relative to the allocation
@@ -43,26 +44,20 @@ class RealOutcome(NamedTuple):
         """Count what users took of the shown items; a user who is not in the test set took nothing."""
         lists, problem = allocation.lists, allocation.problem
         candidates, cost = problem.lists, problem.lists.cost
-        user = np.repeat(np.arange(problem.n_users), np.diff(candidates.indptr))
-        rows, items = truth.users.lookup(lists.users.values), truth.items.lookup(lists.item_ids.values)
-        n_items = len(truth.items) + 1
-        pairs = truth.user.astype(np.int64) * n_items + truth.item
-
-        def is_taken(users: Any, shown: Any) -> Doubles:
-            at, item = rows[users].astype(np.int64), items[shown]
-            taken: Doubles = (np.isin(at * n_items + item, pairs) & (at >= 0) & (item >= 0)).astype(float)
-            return taken
-
-        owner = np.repeat(np.arange(len(lists)), lists.lengths)
-        ours = is_taken(owner, lists.items)
-        position = np.arange(user.size) - np.repeat(candidates.indptr[:-1], np.diff(candidates.indptr))
-        weight = np.clip(allocation.same_for_all.N - position, 0.0, 1.0)  # the last one for some users only
-        same = is_taken(user, candidates.items)
-        hits, hits_same = (
-            np.bincount(users, taken, problem.n_users).astype(np.float64)
-            for users, taken in ((owner, ours), (user, same * weight))
+        every = RankedLists(
+            users=lists.users,
+            item_ids=lists.item_ids,
+            indptr=candidates.indptr,
+            items=candidates.items,
+            scores=np.zeros(candidates.items.size, np.float32),
         )
-        contacts = np.array([allocation.n_users, (weight[position == 0]).sum()]) * problem.contact_cost
+        labels = label_lists(lists, truth)
+        ours, same = labels.relevant, label_lists(every, truth).relevant
+        # the last item is for some users only
+        weight = np.clip(allocation.same_for_all.N - every.positions, 0.0, 1.0)
+        hits = sum_rows(lists.indptr, ours).astype(np.float64)
+        hits_same = sum_rows(every.indptr, same * weight)
+        contacts = np.array([allocation.n_users, weight[every.positions == 0].sum()]) * problem.contact_cost
         earned = (ours * candidates.gains[lists.items] - cost).sum() - contacts[0]
         earned_same = ((same * candidates.gains[candidates.items] - cost) * weight).sum() - contacts[1]
         return cls(
@@ -71,7 +66,7 @@ class RealOutcome(NamedTuple):
             float(earned),
             float(earned_same),
             paired_test(hits, hits_same),
-            int((np.diff(truth.indptr)[rows[rows >= 0]] > 0).sum()),
+            int((labels.n_relevant > 0).sum()),
         )
 
 
