@@ -42,7 +42,7 @@ def test_harmonic_f1_by_hand():
     """
     found = outcomes([[0.6, 0.1], [0.3, 0.3]], boundaries=[0.3, 0.15])
     lengths = np.array([1, 2])
-    precision, recall = found.precision_and_recall(lengths)
+    precision, recall = (found.measure(lengths)[name] for name in ("precision", "recall"))
     assert precision.tolist() == [1, 1]
     assert recall.tolist() == [0.5, 1]
     assert found.covered(lengths)["harmonic"] == pytest.approx(6 / 7)
@@ -56,9 +56,9 @@ def test_fair_ndcg_does_not_depend_on_the_length_of_the_list():
     """Two relevant items, both found: 1; only the first of them: 1 / (1 + 1 / log2(3)); the paper's: 1."""
     found = outcomes([[0.6, 0.1], [0.3, 0.3]], boundaries=[0.3, 0.15])
     first = 1 / (1 + 1 / np.log2(3))
-    assert found.fair_ndcg(np.array([1, 2])) == pytest.approx([first, 1])
-    assert found.ndcg(np.array([1, 2])) == pytest.approx([1, 1])
-    assert found.fair_ndcg(np.zeros(2, int)).tolist() == [0, 0]
+    assert found.measure(np.array([1, 2]))["ndcg_fair"] == pytest.approx([first, 1])
+    assert found.measure(np.array([1, 2]))["ndcg"] == pytest.approx([1, 1])
+    assert found.measure(np.zeros(2, int))["ndcg_fair"].tolist() == [0, 0]
 
 
 def test_shifted_boundaries_cover_the_wanted_share():

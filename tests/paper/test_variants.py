@@ -34,8 +34,8 @@ def test_outcomes_agree_with_the_evaluator(lists):
     outcomes = Outcomes.of(found, split.test, users)
     for N in (1, 7, 20):
         report = evaluate(found.head(N), split.test)
-        np.testing.assert_allclose(outcomes.f1(N), report.values("f1"))
-        np.testing.assert_allclose(outcomes.ndcg(N), report.values("ndcg_paper"))
+        np.testing.assert_allclose(outcomes.measure(N)["f1"], report.values("f1"))
+        np.testing.assert_allclose(outcomes.measure(N)["ndcg"], report.values("ndcg_paper"))
         assert outcomes.curves["f1"][N - 1] == pytest.approx(report.f1)
     lengths = outcomes.above(cap=20)
     cut = sl.cutoff.Boundary().apply(found)
@@ -50,7 +50,8 @@ def test_outcomes_of_some_users_are_their_rows(lists):
     split, found = lists
     users = split.test.active_users
     some = Outcomes.of(found, split.test, users[3::5])
-    np.testing.assert_array_equal(some.f1(5), Outcomes.of(found, split.test, users).f1(5)[3::5])
+    everyone = Outcomes.of(found, split.test, users)
+    np.testing.assert_array_equal(some.measure(5)["f1"], everyone.measure(5)["f1"][3::5])
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 1.0])

@@ -100,28 +100,21 @@ class Outcomes:
             margins,
         )
 
-    def f1(self, lengths: Longs | int) -> Doubles:
-        """(n,) F1 of lists of these lengths; 0 for an empty list."""
-        k = np.minimum(lengths, self.n_candidates)
-        return np.asarray(2 * self.hits[np.arange(k.size), k] / (k + self.n_true))
+    def measure(self, lengths: Longs | int) -> dict[str, Doubles]:
+        """(n,) values of lists of these lengths, 0 for an empty list, by name.
 
-    def ndcg(self, lengths: Longs | int) -> Doubles:
-        """(n,) NDCG against the ideal list of the same length, as in the paper; 0 for an empty list."""
-        k = np.minimum(lengths, self.n_candidates)
-        ideal = ideal_dcg(MAX_LENGTH)[np.clip(np.minimum(k, self.n_true), 1, MAX_LENGTH)]
-        return np.asarray(self.dcg[np.arange(k.size), k] / ideal)
-
-    def fair_ndcg(self, lengths: Longs | int) -> Doubles:
-        """(n,) NDCG against the ideal list of 20 items, whatever the length of the list."""
-        k = np.minimum(lengths, self.n_candidates)
-        ideal = ideal_dcg(MAX_LENGTH)[np.clip(self.n_true, 1, MAX_ITEMS)]
-        return np.asarray(self.dcg[np.arange(k.size), k] / ideal)
-
-    def precision_and_recall(self, lengths: Longs | int) -> tuple[Doubles, Doubles]:
-        """(n,) precision and (n,) recall of lists of these lengths; 0 for an empty list."""
-        k = np.minimum(lengths, self.n_candidates)
-        hits = self.hits[np.arange(k.size), k]
-        return hits / np.maximum(k, 1), hits / np.maximum(self.n_true, 1)
+        "ndcg" is against the ideal list of the same length, as in the paper, FAIR against that of 20 items.
+        """
+        k, n_true = np.minimum(lengths, self.n_candidates), self.n_true
+        at, ideal = (np.arange(k.size), k), ideal_dcg(MAX_LENGTH)
+        hits, dcg = self.hits[at], self.dcg[at]
+        return {
+            "f1": 2 * hits / (k + n_true),
+            "ndcg": dcg / ideal[np.clip(np.minimum(k, n_true), 1, MAX_LENGTH)],
+            FAIR: dcg / ideal[np.clip(n_true, 1, MAX_ITEMS)],
+            "precision": hits / np.maximum(k, 1),
+            "recall": hits / np.maximum(n_true, 1),
+        }
 
     @cached_property
     def curves(self) -> dict[str, list[float]]:
@@ -134,10 +127,9 @@ class Outcomes:
         covered: Bools = lengths > 0
         if not covered.any():
             return dict.fromkeys(MEASURES, 0.0)
-        means = [float(each[covered].mean()) for each in self.precision_and_recall(lengths)]
-        values = {"f1": self.f1(lengths), "ndcg": self.ndcg(lengths), FAIR: self.fair_ndcg(lengths)}
-        figures = {name: float(each[covered].mean()) for name, each in values.items()}
-        return figures | {HARMONIC: float(harmonic_mean(*means))}
+        means = {name: float(each[covered].mean()) for name, each in self.measure(lengths).items()}
+        precision, recall = means.pop("precision"), means.pop("recall")
+        return means | {HARMONIC: float(harmonic_mean(precision, recall))}
 
     def above(self, shift: float = 0.0, cap: int = MAX_LENGTH) -> Longs:
         """(n,) candidates above the boundary, which is moved up by `shift`."""
@@ -154,20 +146,18 @@ class Outcomes:
 
     def fixed_values(self, lengths: dict[str, int]) -> dict[str, Doubles]:
         """The values of users at the N of F1, and of the other measures at their own N."""
-        f1, ndcg = lengths["f1"], lengths["ndcg"]
-        values = {"f1": self.f1(f1), "ndcg": self.ndcg(f1), "ndcg_own": self.ndcg(ndcg)}
-        precision, recall = self.precision_and_recall(lengths[HARMONIC])
-        return values | {"precision": precision, "recall": recall, FAIR: self.fair_ndcg(lengths[FAIR])}
+        values = {name: self.measure(lengths["f1"])[name] for name in METRICS}
+        values["ndcg_own"] = self.measure(lengths["ndcg"])["ndcg"]
+        values |= {name: self.measure(lengths[HARMONIC])[name] for name in ("precision", "recall")}
+        return values | {FAIR: self.measure(lengths[FAIR])[FAIR]}
 
     def values(self, lengths: Longs) -> dict[str, Doubles]:
         """The values of users with lists of these lengths, and who is covered."""
         values = {"covered": (lengths > 0).astype(np.float64)}
         for cap in CAPS:
-            values[f"f1_{cap}"] = self.f1(np.minimum(lengths, cap))
-            values[f"ndcg_{cap}"] = self.ndcg(np.minimum(lengths, cap))
-            precision, recall = self.precision_and_recall(np.minimum(lengths, cap))
-            values |= {f"precision_{cap}": precision, f"recall_{cap}": recall}
-        values[FAIR] = self.fair_ndcg(np.minimum(lengths, MAX_ITEMS))
+            measured = self.measure(np.minimum(lengths, cap))
+            values |= {f"{name}_{cap}": measured[name] for name in ("f1", "ndcg", "precision", "recall")}
+        values[FAIR] = self.measure(np.minimum(lengths, MAX_ITEMS))[FAIR]
         return values | {"long": (lengths > MAX_ITEMS).astype(np.float64)}
 
 
@@ -439,7 +429,7 @@ def evaluate_sweep(experiment: Experiment, params: Params, reading: str) -> dict
         "harmonic_covered": means[HARMONIC],
         "ndcg_covered": means["ndcg"],
         "cover_ratio": float((lengths > 0).mean()),
-        "f1": float(outcomes.f1(lengths).mean()),
+        "f1": float(outcomes.measure(lengths)["f1"].mean()),
     }
 
 
