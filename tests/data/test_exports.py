@@ -99,8 +99,10 @@ class TestRecognized:
 
     def test_etsy(self, tmp_path, seed):
         expected = exports.etsy(tmp_path / "sold.csv", seed)
-        data = sl.read_interactions(tmp_path / "sold.csv", item_id="Listing ID", basket_id="Order ID")
+        data = sl.read_interactions(tmp_path / "sold.csv")
         assert counts(data) == truth(expected)
+        assert "'SKU' is empty" in notes(data)
+        assert "'Transaction ID' differs in every row" in notes(data)
 
 
 class TestAdvice:
@@ -145,10 +147,13 @@ class TestAdvice:
         assert data.weight.tolist() == [5, 3]
 
     def test_several_candidates(self):
-        rows = pl.DataFrame({"user": ["a", "b"], "sku": [1, 2], "product_code": ["x", "y"]})
-        for table in (rows, rows.lazy(), rows.to_pandas(), rows.to_arrow()):
-            with pytest.raises(DataError, match="item_id must match one column, got 'sku' or 'product_code'"):
-                sl.read_interactions(table)
+        rows = {"user": ["a", "a", "b", "b"], "sku": [1, 2, 1, 2]}
+        same = pl.DataFrame(rows | {"product_code": ["x", "y", "x", "y"]})
+        for table in (same, same.lazy(), same.to_pandas(), same.to_arrow()):
+            data = sl.read_interactions(table)
+            assert "item_id is column 'sku'; 'product_code' tells the same rows apart" in notes(data)
+        with pytest.raises(DataError, match="item_id must match one column"):
+            sl.read_interactions(pl.DataFrame(rows | {"product_code": ["x", "x", "x", "y"]}))
 
     def test_dates_with_the_name_of_a_month(self):
         for text, expected in (

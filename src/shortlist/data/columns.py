@@ -4,7 +4,7 @@ import re
 import time
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -711,6 +711,37 @@ def _find_aliases(role: str, names: list[str]) -> list[str]:
     aliases = [name for name in names if is_alias(name, role)]
     aliases = aliases or [name for name in names if is_second_alias(name, role)]
     return [name for name in aliases if plain_name(name) == role.replace("_", "")] or aliases
+
+
+def settle_names(
+    preview: Callable[[list[str]], pl.DataFrame], names: list[str], given: ColumnNames
+) -> tuple[ColumnNames, list[str]]:
+    """The names with a choice between several aliases of a role, and notes, if the first rows show one.
+
+    Empty columns are left out, and for baskets those that differ in every row. The first of the others is
+    chosen if all of them tell the same rows apart, such as an id and a code of the same product.
+    """
+    notes = []
+    for role, name in given._asdict().items():
+        aliases = _find_aliases(role, names) if name is None else []
+        if len(aliases) < 2 or any("[]" in other for other in aliases):
+            continue
+        values = [preview([other]).to_series() for other in aliases]
+        why = {column.name: "is empty" for column in values if not len(_plain_values(column))}
+        if role == "basket_id" and any(column.n_unique() < len(column) for column in values):
+            rows = (column.name for column in values if column.n_unique() == len(column))
+            why = dict.fromkeys(rows, "differs in every row") | why
+        left = [column for column in values if column.name not in why]
+        together = pl.DataFrame(left)
+        n_different = together.n_unique()
+        has_evidence = len(left) == 1 or n_different < together.height
+        if left and has_evidence and all(column.n_unique() == n_different for column in left):
+            name = left[0].name
+            why |= {column.name: "tells the same rows apart" for column in left[1:]}
+            listed = ", ".join(f"{other!r} {reason}" for other, reason in why.items())
+            given = given._replace(**{role: name})
+            notes.append(f"{role} is column {name!r}; {listed} (--{role}).")
+    return given, notes
 
 
 def _missing_message(role: str, names: list[str]) -> str:

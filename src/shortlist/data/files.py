@@ -25,6 +25,8 @@ from shortlist.data.columns import (
     column_names,
     match_columns,
     plain_name,
+    preview_columns,
+    settle_names,
     to_polars,
 )
 from shortlist.data.exports import EXPORTS, Export, flat_types, path_value, prepare
@@ -204,6 +206,9 @@ def _open_scan(
     """The table of files: an export, nested or flat."""
     names, is_nested = _flat_names(scan)
     export, recognized = _find_export(options.format, names)
+    if export is None:
+        chosen, recognized = settle_names(partial(_preview, scan), names, options.names)
+        options = options.with_names(chosen)
     notes = (*notes, *recognized)
     rows: pl.LazyFrame | pl.DataFrame = scan
     whole, parsed = scan, options
@@ -242,14 +247,24 @@ def open_each(paths: list[Path], options: ReadOptions) -> Callable[[Path], Table
                 f"{name} must be {rule} if files are read on a cluster, got {short_repr(value)}; omit it.",
                 parameter=name,
             )
-    names, _ = _flat_names(pl.scan_parquet([paths[0]], glob=False))
+    scan = pl.scan_parquet([paths[0]], glob=False)
+    names, _ = _flat_names(scan)
     export, _ = _find_export(options.format, names)
-    if export is not None and export.first_line and len(paths) > 1:
+    if export is None:
+        chosen, _ = settle_names(partial(_preview, scan), names, options.names)
+        options = options.with_names(chosen)
+    elif export.first_line and len(paths) > 1:
         raise DataError(
             f"{export.title} must be in one file if they are read on a cluster, got {len(paths)} files: only "
             "the first line of an order says whether it was cancelled; write one file."
         )
     return partial(open_parquet, options)
+
+
+def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
+    """The first values of some columns that are not in lists."""
+    columns = scan.collect_schema().names()
+    return scan.head(PREVIEW_ROWS).select(path_value(name, columns).alias(name) for name in names).collect()
 
 
 def _open_frame(frame: Any, options: ReadOptions) -> Table:
@@ -264,7 +279,10 @@ def _open_frame(frame: Any, options: ReadOptions) -> Table:
         and options.where is None
         and options.missing == "error"
     ):
-        return Table(frame, options)  # which converts only the columns that it needs
+        chosen, notes = settle_names(partial(preview_columns, frame), names, options.names)
+        table = Table(frame, options.with_names(chosen))  # which converts only the columns that it needs
+        table.notes[:0] = notes
+        return table
     else:
         scan = to_polars(frame).lazy()
     return _open_scan(scan, options, "table", "table", [])
@@ -276,9 +294,13 @@ def _open_spark(df: Any, options: ReadOptions) -> Table:
     is_plain = not any(kind.startswith(("struct", "array", "map")) for _, kind in df.dtypes)
     if is_plain and _find_export(options.format, names)[0] is None and options.where is None:
         preview = pl.DataFrame(collect_arrow(df.limit(PREVIEW_ROWS)))
-        needed = match_columns(names, options.names).values()
+        chosen, notes = settle_names(partial(preview_columns, preview), names, options.names)
+        needed = match_columns(names, chosen).values()
         rows = collect_arrow(spark_columns(df, dict(zip(needed, needed, strict=True))), MAX_SPARK_ROWS)
-        return _open_table(pl.DataFrame(rows), options, "table", whole=preview.lazy())
+        options = options.with_names(chosen)
+        table = _open_table(pl.DataFrame(rows), options, "table", whole=preview.lazy())
+        table.notes[:0] = notes
+        return table
     scan = pl.DataFrame(collect_arrow(df, MAX_SPARK_ROWS)).lazy()
     return _open_scan(scan, options, "table", "table", [])
 
