@@ -134,11 +134,15 @@ def load_plugins() -> None:
             warn(f"the entry point {point.name!r} ({point.value}) cannot be imported: {error!r:.200}")
 
 
+POSITIVE = 1e-9  # the least number that counts as above 0
+
+
 def check_number(minimum: float, maximum: float = np.inf, /, **values: Any) -> None:
     """Raise ConfigError for a value that is not a finite number from `minimum` to `maximum`."""
     for name, value in values.items():
         if not is_finite(value) or not minimum <= value <= maximum:
-            rule = f"of at least {minimum}" if maximum == np.inf else f"between {minimum} and {maximum}"
+            rule = "above 0" if minimum == POSITIVE else f"of at least {minimum}"
+            rule += "" if maximum == np.inf else f" and at most {maximum}"
             raise ConfigError(f"{name} must be a number {rule}, got {short_repr(value)}.")
 
 

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array
 from shortlist.core.engine import Engine, ThreadEngine, map_slices
-from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole
+from shortlist.core.params import MAX_SEED, POSITIVE, Range, Space, check_number, check_whole
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -236,7 +236,7 @@ class ALS(MatrixModel, ContentRecommender):
         check_whole(1, n_epochs=self.n_epochs)
         check_number(0, unobserved=0 if self.unobserved is None else self.unobserved)
         check_number(0, reg_power=self.reg_power)
-        check_number(1e-9, reg=self.reg)
+        check_number(POSITIVE, reg=self.reg)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_whole(0, n_threads=self.n_threads)
         self.weight_transform.check()

@@ -20,6 +20,7 @@ from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import FILE_ERRORS, check_text, file_error, load_error
 from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.params import (
+    POSITIVE,
     Estimator,
     Space,
     check_choice,
@@ -114,7 +115,7 @@ class WeightTransform(NamedTuple):
     def check(self) -> None:
         """Raise ConfigError for an unknown name or a cap that is not above 0."""
         check_choice("weighting", self.name, WEIGHTINGS)
-        check_number(1e-9, weight_cap=self.cap)
+        check_number(POSITIVE, weight_cap=self.cap)
 
     def check_weights(self, has_weights: bool) -> None:
         """Raise ConfigError if weights are needed and missing."""

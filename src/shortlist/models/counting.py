@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import Range, Space, check_fraction, check_number
+from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_number
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import NO_TIME, Interactions
 from shortlist.errors import ConfigError
@@ -141,7 +141,7 @@ class CountingModel(WeightParams, Recommender):
     def _check_params(self) -> None:
         self.weight_transform.check()
         if self.half_life is not None:
-            check_number(1e-9, half_life=self.half_life)
+            check_number(POSITIVE, half_life=self.half_life)
 
     def _learn(self, train: Interactions, options: FitOptions) -> CountingState:
         counts = DecayedCounts.of(train, self.half_life, self.weight_transform)

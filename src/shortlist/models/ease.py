@@ -10,7 +10,7 @@ from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
 from shortlist.core.checks import check_array
 from shortlist.core.engine import map_slices
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.params import Range, Space, check_fraction, check_number, check_whole
+from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_number, check_whole
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import solve_neighbors
@@ -125,7 +125,7 @@ class EASE(MatrixModel):
         return None
 
     def _check_params(self) -> None:
-        check_number(1e-9, reg=DENSE_REG if self.reg is None else self.reg)
+        check_number(POSITIVE, reg=DENSE_REG if self.reg is None else self.reg)
         check_fraction(decay=self.decay)
         check_whole(1, n_neighbors=self.n_neighbors)
         check_number(0, max_memory=self.max_memory)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from shortlist.core.checks import check_array, check_whole_value, file_error
-from shortlist.core.params import Space, check_choice, check_fraction, check_number, check_whole
+from shortlist.core.params import POSITIVE, Space, check_choice, check_fraction, check_number, check_whole
 from shortlist.data.history import MAX_TIME
 from shortlist.data.interactions import Interactions
 from shortlist.data.ranges import MemoryRows, UserRanges
@@ -284,7 +284,7 @@ class HRM(FactorModel):
         if self.repeat_decay not in (None, AUTO):
             check_fraction(repeat_decay=self.repeat_decay)
         if self.trend_half_life not in (None, AUTO):
-            check_number(1e-9, trend_half_life=self.trend_half_life)
+            check_number(POSITIVE, trend_half_life=self.trend_half_life)
         for name in ("pool_items", "pool_user"):
             check_choice(name, getattr(self, name), POOLING)
         super()._check_params()

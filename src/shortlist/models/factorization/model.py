@@ -24,6 +24,7 @@ from shortlist.core.engine import Engine, ThreadEngine, map_slices, thread_count
 from shortlist.core.params import (
     MAX_SEED,
     MAX_WHOLE,
+    POSITIVE,
     Range,
     Space,
     check_choice,
@@ -596,7 +597,7 @@ class FactorModel(WeightParams, ContentRecommender):
         check_whole(0, MAX_SEED, seed=self.seed)
         check_flag(bias=self.bias)
         self.weight_transform.check()
-        check_number(1e-9, 10, lr=self.lr)
+        check_number(POSITIVE, 10, lr=self.lr)
         check_number(0, reg=self.reg, tol=self.tol, init=self.init)
         for name in ("reg_user", "reg_item", "reg_negative"):
             if getattr(self, name) is not None:

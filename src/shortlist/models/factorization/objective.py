@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from shortlist.core.params import check_choice, check_number, is_finite, short_repr
+from shortlist.core.params import POSITIVE, check_choice, check_number, is_finite, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import find_members
 from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
@@ -32,7 +32,7 @@ class Objective:
         check_number(0, 1, alpha=self.alpha)
         check_number(0, lambda_t=self.lambda_t)
         check_number(-1e12, 1e12, t=self.t)
-        check_number(1e-9, c=self.weight)
+        check_number(POSITIVE, c=self.weight)
         is_uniform = isinstance(self.negatives, str) and self.negatives == "uniform"
         if not is_uniform and not (is_finite(self.negatives) and float(self.negatives) > 0):
             raise ConfigError(
