@@ -222,8 +222,6 @@ def test_several_arms_share_the_error(users):
     ]
     assert width[0] > width[1]
     assert report.differences["arm"].to_list() == ["dynamic", "five"]
-    assert "dynamic minus ten" in repr(report.plot())
-    assert "five minus ten" in repr(report.plot("five"))
 
 
 def test_days_that_contradict_each_other_are_a_warning():
