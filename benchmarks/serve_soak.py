@@ -1,6 +1,6 @@
-"""Mixed load for half an hour: 80% lists, 20% events, with a refit and two activations in the middle.
+"""Mixed load for an hour: 80% lists, 20% events, with a refit and two activations in the middle.
 
-python benchmarks/serve_soak.py              # 30 minutes, writes benchmarks/results/serve_soak.json
+python benchmarks/serve_soak.py              # an hour, writes benchmarks/results/serve_soak.json
 python benchmarks/serve_soak.py --minutes 2  # writes nothing
 
 The load is bounded: every connection waits between two requests. Both models are activated once before the
@@ -221,7 +221,7 @@ async def soak(pid: int, load: Load, folder: Path, seconds: float) -> dict[str, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--dataset", default="online-retail")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -246,7 +246,7 @@ def main() -> None:
             process.wait(timeout=60)
     results |= {"dataset": options.dataset, "connections": CONNECTIONS, "exit_code": process.returncode}
     print(json.dumps(results, indent=1))
-    if options.minutes >= 30:
+    if options.minutes >= 60:
         save_results("serve_soak", {"machine": describe(), "results": results})
     change = results["memory_after_warm_up"]["change"]
     if results["failed"] or abs(change) > TOLERANCE:

@@ -373,7 +373,7 @@ def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
         (["fit", "sample", "--config", "/dev/null"], 'must contain model = "…"'),
         (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
         (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
-        (["fit", "sample", "--set", "alpha=3", "--quick"], "alpha must be between"),
+        (["fit", "sample", "--set", "alpha=3", "--quick"], "alpha must be a number between"),
         (["fit", "sample", "--trials", "2", "--quick"], "--trials tries several settings"),
         (["fit", "sample", "--trials", "2", "--set", "lr=0.1"], "--trials tries several settings"),
         (["fit", "sample", "--trials", "0"], "budget must be quick, default or a positive number"),

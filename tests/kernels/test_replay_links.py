@@ -75,11 +75,13 @@ def test_pairs_are_those_of_the_window_and_no_others(window, reverse):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_room_is_counted_for_every_row_with_every_other(reverse):
     data = baskets(1)
-    log, room, none = layout(data).log, np.zeros(data.n_items, np.int64), np.empty(0, np.int32)
-    list_pairs(log, (0, log.order.size), PairKind(1, DECAY, reverse), room, none, none.astype(np.float32))
+    log, room = layout(data).log, np.zeros(data.n_items, np.int64)
+    none = (np.empty(0, kind) for kind in (np.int32, np.float32, np.int16))
+    new = NewPairs(room.copy(), room, *none)
+    list_pairs(log, np.array([0, log.order.size]), PairKind(1, DECAY, reverse), new)
     expected, users = np.zeros(data.n_items, np.int64), log.users
     for b in range(data.n_baskets):
-        if b > users.user_baskets[log.owner[b]]:
+        if b > log.first[b]:
             sides = [users.item[users.baskets[a] : users.baskets[a + 1]] for a in (b - 1, b)]
             np.add.at(expected, sides[reverse], sides[not reverse].size)
     assert room.tolist() == expected.tolist()

@@ -141,8 +141,9 @@ def check_number(minimum: float, maximum: float = np.inf, /, **values: Any) -> N
     """Raise ConfigError for a value that is not a finite number from `minimum` to `maximum`."""
     for name, value in values.items():
         if not is_finite(value) or not minimum <= value <= maximum:
-            rule = "above 0" if minimum == POSITIVE else f"of at least {minimum}"
-            rule += "" if maximum == np.inf else f" and at most {maximum}"
+            rule = f"of at least {minimum}" if maximum == np.inf else f"between {minimum} and {maximum}"
+            if minimum == POSITIVE:
+                rule = "above 0" + ("" if maximum == np.inf else f" and at most {maximum}")
             raise ConfigError(f"{name} must be a number {rule}, got {short_repr(value)}.")
 
 

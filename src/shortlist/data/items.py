@@ -332,8 +332,11 @@ class Items:
         at = self.ids.lookup(more.ids.values)
         kept = pl.Series(range(len(self)), dtype=pl.Int64)
         kept = kept.filter(~kept.is_in(pl.Series(at[at >= 0], dtype=pl.Int64).to_list()))
-        columns = [name for name in self.kinds if name in more.kinds]
-        table = pl.concat([self.table[kept], more.table.select(columns)], how="diagonal")
+        columns = [  # those that the other table lacks are null
+            more.table[name] if name in more.kinds else pl.Series(name, [None] * len(more), dtype)
+            for name, dtype in self.table.schema.items()
+        ]
+        table = pl.concat([self.table[kept], pl.DataFrame(columns)])
         ids = pl.concat([self.ids.values.gather(kept), more.ids.values.cast(self.ids.values.dtype)])
         names = None
         if self.names is not None:

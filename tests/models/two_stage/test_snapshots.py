@@ -406,8 +406,7 @@ class WithoutSolutions(Rolling):
 @pytest.mark.parametrize(("first", "growth"), [(3, 1.3), (6, 1.5), (4, 2.0)])
 def test_solutions_are_as_many_as_fit_into_the_baskets(first, growth):
     for n in range(1, 120):
-        log = SimpleNamespace(order=np.arange(n), users=SimpleNamespace(time=np.arange(n)))
-        sizes = WithoutSolutions(log, 1, first, growth).sizes
+        sizes = WithoutSolutions(SimpleNamespace(size=n), 1, first, growth).sizes
         expected = sorted({int(first * growth**k) for k in range(30)})
         assert sizes.tolist() == [size for size in expected if size <= n]
 
