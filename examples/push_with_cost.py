@@ -14,7 +14,7 @@ import shortlist as sl
 from shortlist.cutoff import ExpectedValue, FixedN
 
 data = sl.load_dataset("sample")
-split = sl.split.by_time(data, "2024-06-21")
+split = sl.split.last_period(data, "7d")  # a week for validation, a week for the test
 all_customers = data.users.values
 print(f"{split.test.active_users.size} of {data.n_users} customers buy anything in the test week")
 
