@@ -313,3 +313,16 @@ def test_idle_connections_are_closed(live, monkeypatch):
         started = time.monotonic()
         assert client.recv(1) == b""
         assert time.monotonic() - started < 10
+
+
+def test_long_headers_are_not_remembered(live, monkeypatch):
+    parsed = ParsedRequests(monkeypatch)
+    with live.connect() as client:
+        for _ in range(5):
+            assert ask(client, {"users": ["u1"], "N": 2}, x_note="y" * 5000)[0] == 200
+        [protocol] = live.server.server_state.connections
+        assert protocol._repeated == {}
+        for at in range(20):  # headers that differ
+            assert ask(client, {"users": ["u1"], "N": 2}, x_note=str(at))[0] == 200
+        assert 0 < len(protocol._repeated) <= 8
+    assert parsed.n == 25

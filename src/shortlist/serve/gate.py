@@ -370,7 +370,7 @@ class Gate:
         """Whether `begin` may take a request."""
         return (scope["method"], scope["path"]) in self._direct
 
-    def check(self, scope: Scope) -> "CheckedRequest | None":
+    def check(self, scope: Scope) -> CheckedRequest | None:
         """Check the headers of a request for `begin`; None if the application must be called.
 
         So it is if anything is unusual: the application finds it again and answers.
@@ -387,7 +387,7 @@ class Gate:
         tokens = None if self._tokens is None else self._tokens.read()
         return CheckedRequest(begin, rule.path, _client(scope, headers), int(length or -1), tokens)
 
-    def begin(self, request: "CheckedRequest", body: bytes, connection: Connection) -> bool:
+    def begin(self, request: CheckedRequest, body: bytes, connection: Connection) -> bool:
         """Begin to answer a complete request without ASGI; False if the application must be called."""
         if self._closing or (self._tokens is not None and self._tokens.read() is not request.tokens):
             return False

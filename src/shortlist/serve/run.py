@@ -74,7 +74,8 @@ LARGE_ANSWER = 1 << 20
 SMALL_BODY = 8 << 10  # bytes
 COMPLETE_SECONDS = 0.05  # until the rest of a small request should have arrived
 HEADERS_END = b"\r\n\r\n"
-MAX_REPEATED = 16  # headers that a connection keeps; those of one client differ in the length of the body
+MAX_REPEATED = 8  # headers that a connection keeps; those of one client differ in the length of the body
+REPEATED_BYTES = 4 << 10  # of a request whose headers are kept: memory is bounded with any number of clients
 READ_SECONDS = 0.01  # until what a new connection has sent is read, before it may have to make room
 
 
@@ -121,11 +122,10 @@ class JoinedWrites:
 class DirectRequest:
     """A complete request that is answered without ASGI, and the next ones with the same headers."""
 
-    __slots__ = ("_writes", "checked", "cycle", "length")
+    __slots__ = ("_writes", "checked", "cycle")
 
     def __init__(self, cycle: RequestResponseCycle, writes: JoinedWrites, checked: CheckedRequest) -> None:
         self.cycle, self._writes, self.checked = cycle, writes, checked
-        self.length = len(cycle.body)
 
     @property
     def is_gone(self) -> bool:
@@ -165,7 +165,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = self._n_requests = 0
         self._awaited: str | None = "headers"  # what is to arrive next
         self._timed: str | None = None  # what `_until` is about
-        self._whole = b""  # what arrived last, if it may be a whole request
+        self._whole = b""  # what is being parsed, if it may be a whole request to remember
         self._repeated: dict[bytes, DirectRequest] = {}  # earlier requests, by their headers
         self._incomplete: RequestResponseCycle | None = None  # a request that the gate may answer directly
         self._watch()
@@ -202,9 +202,10 @@ class LimitedProtocol(HttpToolsProtocol):
         is_between = self._awaited is None and self.cycle.response_complete
         if is_between and self._repeat(data):
             return
-        self._whole = data if is_between else b""
+        self._whole = data if is_between and len(data) <= REPEATED_BYTES else b""
         self._header_bytes += len(data)
         super().data_received(data)
+        self._whole = b""
         if self._header_bytes > HEADER_BYTES:
             self.transport.abort()
         if self._incomplete is not None:
@@ -216,7 +217,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Begin to answer a whole request with the same headers as an earlier one; False for all others."""
         headers, _, body = data.partition(HEADERS_END)
         request = self._repeated.get(headers)
-        if request is None or request.length != len(body) or self.flow.write_paused:
+        if request is None or request.checked.length != len(body) or self.flow.write_paused:
             return False
         self.cycle = cycle = request.cycle
         cycle.response_started = cycle.response_complete = False

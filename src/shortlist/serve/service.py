@@ -322,7 +322,8 @@ class Service:
         if experiment is not None and takes_part(body):
             return await self._answer_arms(experiment, body, receive, client, is_large=is_large), None
         job = await self._build_job(body, self.deployment.served, is_large=is_large)
-        self._settings.keep(content, job)
+        if not is_large:
+            self._settings.keep(content, job)
         result = await self._run_job(job, receive, client)
         return result.body, LOOK_UP if body.explain else None
 
