@@ -123,8 +123,6 @@ REASON_TEXT = {
     "group_limit": "the list has as many items of the next item's group as the limit allows",
     "contact_limit": "as many users as the limit allows are worth more",
     "contact_cost": "the list would earn less than the contact costs",
-    "budget_spent": "the budget of this day or week is spent",
-    "user_limit": "the user has had as many lists this week as the limit allows",
 }
 REASONS = tuple(REASON_TEXT)  # the code of a reason is its position
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}

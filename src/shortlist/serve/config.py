@@ -43,10 +43,6 @@ class ServeConfig:
     keep_models: int = 3  # refitted models that are kept
     share_models: int = 1 << 30  # bytes; larger model files are not sent to other servers by PostgreSQL
     drain: float = 5.0  # seconds from SIGTERM, when /ready turns 503, until connections are closed
-    budget: int = 0  # items that all lists of a day or week may show together; 0: no limit
-    budget_per: str = "day"  # or "week"; UTC, weeks begin on Monday
-    budget_spend: str = "traffic"  # as lists come, or "even": the same amount in every hour
-    lists_per_week: int = 0  # lists with items that a user may get in seven days; 0: no limit
 
     def __post_init__(self) -> None:
         limits = {
@@ -66,8 +62,6 @@ class ServeConfig:
             "keep_models": (1, 1_000),
             "share_models": (0, 1 << 34),
             "drain": (0, 300),
-            "budget": (0, 10**15),
-            "lists_per_week": (0, 1_000_000),
         }
         for name, (low, high) in limits.items():
             value = getattr(self, name)
@@ -78,16 +72,6 @@ class ServeConfig:
         if self.start_with not in STARTS:
             raise ConfigError(
                 f"start_with must be {' or '.join(STARTS)}, got {self.start_with!r}; change the setting."
-            )
-        for name, allowed in (("budget_per", ("day", "week")), ("budget_spend", ("traffic", "even"))):
-            if getattr(self, name) not in allowed:
-                raise ConfigError(
-                    f"{name} must be {' or '.join(allowed)}, got {getattr(self, name)!r}; change the setting."
-                )
-        if self.lists_per_week and self.log_share < 1:
-            raise ConfigError(
-                f"lists_per_week counts logged lists and needs log_share = 1, got {self.log_share:g}; change "
-                "one of them."
             )
         if self.refit:
             parse_refit_time(self.refit)

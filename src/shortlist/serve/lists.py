@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,6 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
-
-if TYPE_CHECKING:
-    from shortlist.serve.budget import BudgetKeeper
 
 OPTIONS = tuple(option.name for option in fields(RequestOptions) if option.name != "n_threads")
 SMALL_USERS = 4
@@ -52,7 +49,6 @@ class ListSettings:
     log_share: float  # of the lists that are logged
     max_length: int | None  # where the limit of the service ends a list that nothing else limits
     arm: str | None = None  # "experiment/arm"
-    budget: "BudgetKeeper | None" = None  # what all lists may show together
 
     is_mergeable: bool = field(init=False)  # whether requests can be computed together
     group: tuple[Any, ...] = field(init=False)  # equal for those that are
@@ -106,7 +102,6 @@ def build_job(
     config: ServeConfig,
     *,
     arm: str | None = None,
-    budget: "BudgetKeeper | None" = None,
 ) -> ListJob:
     """Check a request against the model in service."""
     if (body.users is None) == (body.history is None):
@@ -151,7 +146,6 @@ def build_job(
         log_share=config.log_share,
         max_length=max_length,
         arm=arm,
-        budget=None if body.explain else budget,
     )
     users = None if body.users is None else tuple(parse_ids(body.users, model.users_, "users"))
     return ListJob(users, settings)
@@ -185,7 +179,7 @@ class CheckedSettings:
     def keep(self, content: bytes, job: ListJob) -> None:
         """Remember the settings of a request that was checked, if it is for one user."""
         settings, is_for_one = job.settings, job.is_small and job.n_lists == 1
-        can_change = settings.budget is not None or settings.options.cutoff not in ("auto", "boundary")
+        can_change = settings.options.cutoff not in ("auto", "boundary")
         if is_for_one and not can_change and settings.served is self._served:
             if len(self._settings) >= MAX_SETTINGS:
                 self._settings.clear()
@@ -262,8 +256,6 @@ def _answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     lists = plan.lists()
     if first.max_length is not None and lists.lengths.max(initial=0) > first.max_length:
         raise _too_many_items(first.max_length * jobs[0].n_lists)
-    if first.budget is not None:
-        lists = first.budget.cover(lists, Counter(user for job in jobs for user in job.users or ()))
     explained = _explain(first, lists) if first.explain else None
     rows = _Rows(lists, explained)
     more = _Rows(plan.next_candidates(lists, first.withheld), explained) if first.withheld else None

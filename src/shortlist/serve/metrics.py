@@ -65,30 +65,12 @@ class Metrics:
             registry=registry,
             multiprocess_mode="mostrecent",
         )
-        self._budget_left = Gauge(
-            "shortlist_budget_left_items",
-            "Items that may still be shown in this day or week.",
-            registry=registry,
-            multiprocess_mode="mostrecent",
-        )
-        self._budget_price = Gauge(
-            "shortlist_budget_price",
-            "Expected value from which an item is shown.",
-            registry=registry,
-            multiprocess_mode="mostrecent",
-        )
         self._requests: deque[CountedRequest] = deque()
         self._answers: deque[CountedLists] = deque()
         self._fold_lock = threading.Lock()
         self._lock = threading.Lock()
         self._open_minute = 0
         self._minutes: dict[int, Counts[str]] = {}  # that are not finished or not yet stored
-
-    def set_budget(self, left: int, price: float | None) -> None:
-        """Set what is left of the budget, and the price of an item if the cutoff has one."""
-        self._budget_left.set(left)
-        if price is not None:
-            self._budget_price.set(price)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count an answered request; it is added to the metrics together with others."""

@@ -23,7 +23,6 @@ from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ModelFileError, ShortlistError
 from shortlist.recommend.request import CutoffChoice
 from shortlist.serve import clock
-from shortlist.serve.budget import BudgetKeeper, Pace
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
 from shortlist.serve.cut import compute_tradeoff
@@ -168,10 +167,6 @@ class Service:
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
-        self.budget: BudgetKeeper | None = None
-        if config.budget or config.lists_per_week:
-            pace = Pace(config.budget, config.budget_per, config.budget_spend)
-            self.budget = BudgetKeeper(self.store, pace, config.lists_per_week)
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
         self._settings = CheckedSettings()
@@ -234,8 +229,6 @@ class Service:
         self.lists.close()
         self.large_lists.close()
         self.large_bodies.shutdown()
-        if self.budget is not None:
-            self.budget.close()
         self.writer.close()
         with suppress(ShortlistError):
             self._store_counters()
@@ -252,9 +245,6 @@ class Service:
                     self._do_rounds()
                 if clock.CLOCK.is_settled:
                     self.retention.step(now())
-                if self.budget is not None:
-                    self.budget.follow()
-                    self.metrics.set_budget(self.budget.left, self.budget.price)
                 self.deployment.store_error = None
             except ShortlistError as error:
                 self.deployment.store_error = str(error)
@@ -334,7 +324,7 @@ class Service:
     async def _build_job(
         self, body: RecommendBody, served: ServedModel, arm: str | None = None, *, is_large: bool
     ) -> ListJob:
-        """Check a request; lists that are shown have the price of the budget and count for it."""
+        """Check a request."""
         if not self._has_cutoff(body):
             await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
         if is_large:
@@ -347,10 +337,7 @@ class Service:
 
     def _check(self, body: RecommendBody, served: ServedModel, arm: str | None = None) -> ListJob:
         """The job of a request."""
-        cutoff = self.cutoff(body.cutoff)
-        if self.budget is not None and cutoff == "auto":
-            cutoff = self.budget.cutoff(served.model.cutoff_) or cutoff
-        return build_job(body, served, cutoff, self.config, arm=arm, budget=self.budget)
+        return build_job(body, served, self.cutoff(body.cutoff), self.config, arm=arm)
 
     def begin_lists(self, content: bytes, client: Any, receiver: Receiver) -> bool:
         """Begin to answer a small request for lists; `receiver` gets the result.
@@ -429,16 +416,13 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Figures and checks of the last hour."""
-        status = describe_status(
+        return describe_status(
             self.store,
             self.deployment,
             self.reference.lengths,
             self.feedback,
             None if self.tokens is None else self.tokens.problem,
         )
-        if self.budget is not None:
-            status["checks"].append(self.budget.check())
-        return status
 
     def tradeoff(self) -> dict[str, Any]:
         """Precision by the share of users who get a list; computed again after a while."""
