@@ -45,7 +45,7 @@ class LocalService:
         self.folder = folder
         made = subprocess.run(
             [
-                *(sys.executable, "-m", "shortlist", "token", "tokens", "--name", "all"),
+                *(sys.executable, "-m", "shortlist", "service", "token", "tokens", "--name", "all"),
                 *("--scope", "read", "--scope", "events", "--scope", "admin"),
             ],
             cwd=folder,

@@ -146,8 +146,16 @@ def resident_mib(pid: int) -> float:
 
 
 def refit(folder: Path) -> dict[str, Any]:
-    """`shortlist refit` beside the service."""
-    command = [sys.executable, "-m", "shortlist", "refit", str(folder / "shop.shortlist"), "--json"]
+    """`shortlist service refit` beside the service."""
+    command = [
+        sys.executable,
+        "-m",
+        "shortlist",
+        "service",
+        "refit",
+        str(folder / "shop.shortlist"),
+        "--json",
+    ]
     found = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if found.returncode:
         raise SystemExit(f"the refit failed: {found.stderr[-500:]}")

@@ -2,9 +2,12 @@
 
 import numpy as np
 import polars as pl
+import pytest
 
 import shortlist as sl
 from shortlist.auto.fit import refit
+from shortlist.data.items import Items
+from shortlist.errors import ConfigError
 
 DAY = 86_400_000_000
 
@@ -43,6 +46,19 @@ def test_old_model_is_not_changed():
     old = fitted(range(10))
     refit(old, sl.Interactions.from_frame(rows(range(10, 13), own_item)))
     assert old.history_.n_rows == 10 * 20
+
+
+def test_a_model_of_content_needs_all_items_again():
+    data = sl.Interactions.from_frame(rows(range(10), own_item))
+    table = pl.DataFrame({"item_id": [f"i{n}" for n in range(6)], "topic": ["tea", "soap"] * 3})
+    old = sl.ContentProfile().fit(data, items=table[:5]).set_cutoff(sl.cutoff.FixedN(N=1))
+    events = sl.Interactions.from_frame(rows(range(10, 13), own_item))
+    with pytest.raises(ConfigError, match="which a refit needs again") as error:
+        refit(old, events)
+    assert error.value.parameter == "items"
+    new = refit(old, events, items=Items.of(table)).model
+    assert new.history_.n_rows == 13 * 20
+    assert "i5" in new.items_, "nobody bought it, so it is known from the table alone"
 
 
 def test_worse_model_is_refused(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.app import build
+from shortlist.cli.app import GROUPS, build
 from shortlist.serve.config import load_config
 from shortlist.serve.store import EventStore, ListRow
 from tests import exports
@@ -115,8 +115,8 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     store.close()
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]
-    datasets = build("datasets")["datasets"]  # with its whole help
-    commands += [["datasets", name] for name in datasets if not name.startswith("-")]
+    for group in GROUPS:
+        commands += [[group, name] for name in build(group)[group] if not name.startswith("-")]
     for command in commands:
         shown = re.sub(r"\\\n +", "", run(capsys, *command, "--help"))  # a backslash continues a line
         examples = re.findall(r"^  (shortlist .*)$", shown, re.MULTILINE)
@@ -129,8 +129,8 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
             shorter = [] if {"--items", "--trials"} & set(words) else shorter  # without epochs and factors
             if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
                 continue  # these take minutes or need a network
-            if words[0] == "serve" or "postgresql:" in example:
-                continue  # runs until it is stopped, or needs a server
+            if words[0] == "serve" or "postgresql:" in example or words[:2] == ["service", "refit"]:
+                continue  # runs until it is stopped, or needs a server or new events
             if {"--ray", "--spark"} & set(words):
                 continue  # needs a cluster, or Java
             assert main([*words, *shorter]) == 0, example

@@ -874,7 +874,7 @@ class TestErasure:
         store.forget_user("u1")
         rows = [stored_row(n, user_id=f"u{n + 2}", item_id="i3") for n in range(40)]
         store.add_events([rows])
-        assert main(["refit", str(folder / "shop.shortlist"), "--json"]) == 0
+        assert main(["service", "refit", str(folder / "shop.shortlist"), "--json"]) == 0
         active = store.activations(1)[0]
         refitted = sl.load_model(folder / f"{active.model}.shortlist")
         assert "u1" not in refitted.users_

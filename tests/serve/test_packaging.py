@@ -226,7 +226,7 @@ def test_the_steps_of_the_image_and_of_the_compose_file_work(tmp_path):
     assert kernels() > 20
     models = tmp_path / "models"
     image.run(f"shortlist fit sample --quick --out {models}/shop.shortlist")
-    printed = image.run(f"shortlist token {models}/tokens --name a --scope read --scope events")
+    printed = image.run(f"shortlist service token {models}/tokens --name a --scope read --scope events")
     compiled = kernels()
     server = compose()["server-1"]
     assert set(server["environment"]) == {"SHORTLIST_SERVE_DB"}

@@ -127,7 +127,7 @@ def test_without_a_token_file_nothing_looks_changeable(open_page, server):
         route.fulfill(response=answer, json=answer.json() | {"can_change": False})
 
     page.route("**/v1/model", without_tokens)
-    hint = "Start the service with --token_file; shortlist token creates one."
+    hint = "Start the service with --token_file; shortlist service token creates one."
     for view, button in (("Models", "Activate earlier"), ("Trade-off", "Put this into service")):
         page.get_by_role("link", name=view).click()
         page.get_by_text(hint).wait_for()

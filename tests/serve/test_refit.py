@@ -1,4 +1,4 @@
-"""`shortlist refit` beside a running service: the new model is served without a restart."""
+"""`shortlist service refit` beside a running service: the new model is served without a restart."""
 
 import json
 
@@ -24,7 +24,7 @@ def test_refit_learns_the_stored_events_and_is_activated(folder, capsys):
             for user in range(1, 60)
         ]
         assert client.post("/v1/events", json={"events": events}).json()["accepted"] == 59
-        assert main(["refit", str(path), "--json"]) == 0
+        assert main(["service", "refit", str(path), "--json"]) == 0
         about = json.loads(capsys.readouterr().out)
         assert about["lists"] == 59
         assert about["model"].startswith("shop-")

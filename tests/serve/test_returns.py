@@ -169,7 +169,7 @@ def test_a_refit_learns_from_what_was_kept(shop, capsys):
     before = sl.load_model(shop / "shop.shortlist").history_.n_rows
     new_store(shop, "shop.events", [rows[:20], rows[20:]]).close()
     db = f"sqlite:///{shop / 'shop.events.sqlite'}"
-    assert main(["refit", str(shop / "shop.shortlist"), "--db", db, "--json"]) == 0
+    assert main(["service", "refit", str(shop / "shop.shortlist"), "--db", db, "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
     history = sl.load_model(shop / about["model"]).history_
     assert about["lists"] == 29

@@ -37,7 +37,9 @@ def test_a_store_of_the_last_release_gets_the_new_columns(tmp_path):
 
 def test_a_user_can_be_forgotten_on_the_command_line(tmp_path, capsys):
     model = sl.Popularity().fit(sl.load_dataset("sample")).save(tmp_path / "shop.shortlist")
-    assert main(["forget", str(model), "--user", "u1", "--db", f"sqlite:///{tmp_path / 'e.db'}"]) == 0
+    assert (
+        main(["service", "forget", str(model), "--user", "u1", "--db", f"sqlite:///{tmp_path / 'e.db'}"]) == 0
+    )
     assert "0 events and 0 logged lists" in capsys.readouterr().out
     store = EventStore(f"sqlite:///{tmp_path / 'e.db'}")
     with store._engine.connect() as connection:
@@ -49,7 +51,7 @@ def test_a_user_can_be_forgotten_on_the_command_line(tmp_path, capsys):
 @pytest.mark.parametrize("command", [["forget", "--user", "u1"], ["refit"]])
 def test_a_mistyped_model_is_an_error_and_creates_no_store(tmp_path, capsys, command):
     verb, *flags = command
-    assert main([verb, str(tmp_path / "shopp.shortlist"), *flags]) == 2
+    assert main(["service", verb, str(tmp_path / "shopp.shortlist"), *flags]) == 2
     assert "shopp.shortlist" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 

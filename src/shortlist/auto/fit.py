@@ -503,6 +503,7 @@ def refit(
     old: Recommender,
     events: Interactions | Events | None,
     *,
+    items: Items | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> Refit:
     """Fit a model with the settings of `old` on its history and `events`, from which returns are subtracted.
@@ -510,30 +511,38 @@ def refit(
     The latest day is held out first: the old model and a new one that learned from the days before answer
     for it. The new settings are refused if they are significantly worse there. What is returned has learned
     from everything, the latest day included; with a `Guarantee`, from everything but the baskets on which
-    its guarantee was tested anew. It is refused if nothing can be guaranteed any more.
+    its guarantee was tested anew. It is refused if nothing can be guaranteed any more. A model file does not
+    contain the content of items, so a model that uses it needs all `items`, new ones included.
     """
     try:
-        return _refit(old, None if events is None else Events.of(events), progress)
+        return _refit(old, None if events is None else Events.of(events), items, progress)
     except InfeasibleError as error:
         return Refit(None, np.nan, np.nan, 0, f"the guarantee cannot be given again: {error}")
 
 
-def _refit(old: Recommender, events: Events | None, progress: Callable[[str], object] | None) -> Refit:
+def _refit(
+    old: Recommender,
+    events: Events | None,
+    items: Items | None,
+    progress: Callable[[str], object] | None,
+) -> Refit:
     """The new model, or why it is refused."""
+
+    def fit_again(data: Interactions) -> Recommender:
+        return _fit_again(old, data, items, progress)
+
     history = old.history_
     data = history if events is None else events.add_to(history)
     if data.time is None or not data.n_rows:
-        return Refit(
-            _fit_again(old, data, progress), np.nan, np.nan, 0, "the data has no times to compare on"
-        )
+        return Refit(fit_again(data), np.nan, np.nan, 0, "the data has no times to compare on")
     cut = int(data.time.max()) // DAY * DAY
     latest = data.where(data.time >= cut)
     if events is None or history.end_time > cut or history.end_time == 0:
-        return Refit(_fit_again(old, data, progress), np.nan, np.nan, 0, "no day is new to the old model")
+        return Refit(fit_again(data), np.nan, np.nan, 0, "no day is new to the old model")
     report = progress or (lambda line: None)
     report("checking on the latest day")
     earlier = events.before(cut)
-    trial = _fit_again(old, earlier.add_to(history), progress)
+    trial = fit_again(earlier.add_to(history))
     running = copy(old).observe(earlier)  # the state is shared, so the copy is cheap
     reports = [evaluate_over_time(model, latest) for model in (running, trial)]
     old_f1, new_f1 = (each.f1 for each in reports)
@@ -542,23 +551,26 @@ def _refit(old: Recommender, events: Events | None, progress: Callable[[str], ob
     if new_f1 < old_f1 and test.p_bootstrap < LEVEL:
         return Refit(None, old_f1, new_f1, n_lists, "the new model is worse on the latest day")
     report("fitting on everything")
-    return Refit(_fit_again(old, data, progress), old_f1, new_f1, n_lists, "the new model is not worse")
+    return Refit(fit_again(data), old_f1, new_f1, n_lists, "the new model is not worse")
 
 
-def _fit_again(old: Recommender, data: Interactions, progress: Callable[[str], object] | None) -> Recommender:
+def _fit_again(
+    old: Recommender, data: Interactions, items: Items | None, progress: Callable[[str], object] | None
+) -> Recommender:
     """The same model with the same settings on other data; its cutoff is fitted anew."""
     cutoff: Cutoff | None = None if old.cutoff_ is None else old.cutoff_.clone()
     if not data.n_rows:
         raise DataError("a refit needs interactions, got none; check the event store.")
-    if isinstance(old, ContentRecommender) and old.content_columns:
+    if items is None and isinstance(old, ContentRecommender) and old.content_columns:
         raise ConfigError(
-            f"a refit cannot read the content of items again that this {type(old).__name__} was fitted with; "
-            "call fit(train, items=items), or partial_fit, which keeps it."
+            f"this {type(old).__name__} was fitted with the content of items, which a refit needs again, got "
+            "none; pass the table of all items.",
+            parameter="items",
         )
     chosen = old.selection_
     wanted: dict[str, Any] = {"users": "buyers"}
     if chosen is not None:
         names = ("metric", "gain", "cost", "users", "horizon")
         wanted = {name: getattr(chosen, name) for name in names}
-    fitted = fit(data, models=old.clone(), cutoff=cutoff, progress=progress, **wanted)
-    return _keep_groups(fitted, old.groups_)
+    fitted = fit(data, models=old.clone(), cutoff=cutoff, items=items, progress=progress, **wanted)
+    return _keep_groups(fitted, old.groups_) if fitted.groups_ is None else fitted

@@ -61,20 +61,13 @@ COMMANDS = {
     "inspect": "Show what a saved model contains.",
     "serve": "Serve a model over HTTP, with a dashboard.",
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
-    "activate": "Let all services on a store serve another model.",
-    "refit": "Fit the served model again with the stored events, and activate it if it is not worse.",
-    "token": "Create an access token for the service.",
-    "forget": "Delete the events and logged lists of a user from the service's store.",
+    "service": "Create access tokens, activate and refit models, and delete users of a service.\n\n"
+    "For example:\n  shortlist service refit shop.shortlist",
     "datasets": "List, fetch and show published datasets.\n\nFor example:\n  shortlist datasets show sample",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
-MODULES = {
-    "activate": "serve",
-    "compare": "evaluate",
-    "forget": "serve",
-    "refit": "observe",
-    "token": "serve",
-}  # commands in the file of another one
+GROUPS = ("service", "datasets")  # which have commands of their own, but no function
+MODULES = {"compare": "evaluate"}  # commands in the file of another one
 
 
 def version() -> str:
@@ -99,7 +92,7 @@ def build(command: str | None = None) -> App:
     for name, text in COMMANDS.items():
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
-        has_help = name == command and name != "datasets"  # which has commands of its own, but no function
+        has_help = name == command and name not in GROUPS
         app.command(target, name=name, help=None if has_help else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."

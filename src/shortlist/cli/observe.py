@@ -1,10 +1,9 @@
 """`shortlist observe`: add events to a saved model without training."""
 
-import time
 from pathlib import Path
 
 import shortlist as sl
-from shortlist.cli.screen import Json, print_note, show_json, show_text
+from shortlist.cli.screen import Json, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, add_content, read_event_source
 
 
@@ -60,69 +59,3 @@ def observe_command(
     return show_text(
         f"Added {added['rows']:,} rows and {added['users']:,} new users{subtracted}; saved {path}."
     )
-
-
-def refit_command(
-    model: Path,
-    /,
-    *,
-    db: str | None = None,
-    keep: int | None = None,
-    json: Json = False,
-) -> None:
-    """Fit the served model again with the stored events, and activate it if it is not worse.
-
-    Run it from cron, or let `serve --refit` run it. The new model is checked
-    against the one in service on the latest day. If it is not worse, it is saved
-    beside it and activated; running services switch to it without a restart.
-    Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
-
-    For example:
-      shortlist refit shop.shortlist
-      shortlist refit shop.shortlist --db postgresql://shop@db/events
-
-    Parameters
-    ----------
-    model
-        The model file that `shortlist serve` was started with.
-    db
-        Event store of the service; default: the file beside the model.
-    keep
-        Number of refitted models to keep; default: 3.
-    """
-    from shortlist.auto.fit import refit as fit_again
-    from shortlist.core.serialization import read_header
-    from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import SUFFIX, Deployment, load_refit_data, remove_old_models
-    from shortlist.serve.store import EventStore
-
-    config = load_config({"model": str(model), "db": db, "keep_models": keep})
-    store = EventStore(config.database)
-    if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
-        read_header(config.model_path)
-    store.create()
-    folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
-    data = load_refit_data(store, folder, base)
-    result = fit_again(data.model, data.events, progress=print_note)
-    path = None
-    if result.model is not None:
-        path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
-        result.model.save(path)
-        name, limits = path.name.removesuffix(SUFFIX), (config.shared_bytes, config.keep_models)
-        deployed = Deployment(folder, store, share_models=limits[0], keep_models=limits[1])
-        checksum = deployed.share(name)
-        store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
-        deployed.remove_shared()
-        remove_old_models(store, folder, base, config.keep_models)
-    store.close()
-    about = {
-        "model": None if path is None else path.name,
-        "old_f1": result.old_f1,
-        "new_f1": result.new_f1,
-        "lists": result.n_lists,
-        "reason": result.reason,
-    }
-    if json:
-        return show_json(about)
-    outcome = f"activated {path.name}" if path is not None else "kept the model in service"
-    return show_text(f"{outcome}: {result.reason} (F1 {result.new_f1:.4f}, before {result.old_f1:.4f}).")

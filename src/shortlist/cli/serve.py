@@ -1,13 +1,12 @@
 """`shortlist serve`: lists over HTTP, events in, and a dashboard."""
 
 import socket
-import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from shortlist.cli.screen import print_note, show_text
+from shortlist.cli.screen import print_note
 from shortlist.errors import ConfigError
 from shortlist.text import redact_uri
 
@@ -49,7 +48,7 @@ def serve_command(
     workers
         Processes that answer requests; default: 1.
     token_file
-        File of hashed tokens, from `shortlist token`; needed beyond loopback.
+        File of hashed tokens, from `shortlist service token`; needed beyond loopback.
     refit
         When to refit, such as daily@03:00 (time of this machine).
     log_share
@@ -110,127 +109,3 @@ def check_port(host: str, port: int) -> None:
             f"the service cannot listen at {host}:{port} ({error.strerror or error}); pass another --port or "
             "--host, or stop the program that uses it."
         ) from None
-
-
-def token_command(
-    file: Path,
-    /,
-    *,
-    name: str,
-    scope: tuple[Literal["read", "events", "admin"], ...] = ("read",),
-) -> None:
-    """Create an access token for the service.
-
-    The token is printed once, and only its hash is stored. Send it as "Authorization: Bearer …".
-
-    For example:
-      shortlist token tokens --name shop --scope read --scope events
-      shortlist serve shop.shortlist --token_file tokens --host 0.0.0.0
-
-    Parameters
-    ----------
-    file
-        The token file; created if it does not exist.
-    name
-        Who uses the token, such as shop.
-    scope
-        read: lists; events: send events; admin: change the model. Repeat for several.
-    """
-    from shortlist.serve.tokens import create_token
-
-    def show(secret: str) -> None:
-        print_note(
-            f"adding {name} with {', '.join(sorted(set(scope)))} to {file}; this token is not shown again:"
-        )
-        show_text(secret)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-
-    create_token(file, name, scope, show)
-
-
-def activate_command(
-    model: Path,
-    /,
-    *,
-    db: str | None = None,
-) -> None:
-    """Let all services on a store serve another model.
-
-    The file is loaded and tried here, then stored in the database and activated.
-    Running services switch to it without a restart, and services that start find
-    it there: they need no file of their own.
-
-    For example:
-      shortlist activate shop.shortlist --db postgresql://shop@db/events
-
-    Parameters
-    ----------
-    model
-        The model file; services get it through the store.
-    db
-        Event store of the services; default: SHORTLIST_SERVE_DB.
-    """
-    from shortlist.core.serialization import read_header
-    from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import SUFFIX, Deployment
-    from shortlist.serve.store import EventStore
-
-    config = load_config({"model": str(model), "db": db})
-    read_header(config.model_path)
-    if not config.db:
-        raise ConfigError("activate needs the store of the services; pass --db postgresql://….")
-    store = EventStore(config.database)
-    if store.is_sqlite and not Path(store.url.database or "").is_file():
-        raise ConfigError(f"there is no event store at {config.db}; pass the --db of the service.")
-    if (size := config.model_path.stat().st_size) > config.share_models:
-        raise ConfigError(
-            f"a model file of {size:,} bytes is larger than share_models ({config.share_models:,}); raise "
-            "SHORTLIST_SERVE_SHARE_MODELS."
-        )
-    store.create()
-    try:
-        limits = {"share_models": config.share_models, "keep_models": config.keep_models}
-        deployed = Deployment(config.model_folder, store, **limits)
-        name = config.model_path.name.removesuffix(SUFFIX)
-        number = deployed.activate(name, "by shortlist activate").number
-    finally:
-        store.close()
-    show_text(f"activated {name} (number {number}); services on this store switch to it.")
-
-
-def forget_command(
-    model: str,
-    /,
-    *,
-    user: str,
-    db: str | None = None,
-) -> None:
-    """Delete the events and logged lists of a user from the service's store.
-
-    Running services stop using the user's history within a second. The next
-    refit leaves the user out of the model file.
-
-    For example:
-      shortlist forget shop.shortlist --user u1
-
-    Parameters
-    ----------
-    model
-        The model file that `shortlist serve` was started with.
-    user
-        The id of the user.
-    db
-        Event store of the service; default: the file beside the model.
-    """
-    from shortlist.core.serialization import read_header
-    from shortlist.serve.config import load_config
-    from shortlist.serve.store import erase_user
-
-    config = load_config({"model": model, "db": db})
-    read_header(config.model_path)
-    erased = erase_user(config.database, user)
-    show_text(
-        f"{erased.n_events:,} events and {erased.n_lists:,} logged lists of the user are deleted; services "
-        "on this store no longer know the user. Model files forget the user with the next shortlist refit."
-    )

@@ -26,7 +26,7 @@ class ServeConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     workers: int = 1
-    token_file: str = ""  # written by `shortlist token`; needed to listen on anything but loopback
+    token_file: str = ""  # written by `shortlist service token`; needed to listen on anything but loopback
     max_body: int = 4 << 20  # bytes of a request body
     max_users: int = 1_000  # lists per request
     max_events: int = 10_000  # events per request
@@ -78,7 +78,8 @@ class ServeConfig:
         if not self.token_file and not is_loopback(self.host):
             raise ConfigError(
                 f"a token file is needed to listen on {self.host}, because anybody on the network could "
-                "read lists and add events; create one with `shortlist token`, or listen on 127.0.0.1."
+                "read lists and add events; create one with `shortlist service token`, or listen on "
+                "127.0.0.1."
             )
 
     @property

@@ -32,7 +32,7 @@ from shortlist.serve.store import RowError, StoreError, StoreFullError
 from shortlist.serve.tokens import Token, TokenFile, find_token
 
 OPEN = "open"  # the scope of routes that need no token
-BEARER = HTTPBearer(auto_error=False, description="A token of `shortlist token`.")
+BEARER = HTTPBearer(auto_error=False, description="A token of `shortlist service token`.")
 
 
 def needs(scope: str) -> Any:
@@ -436,7 +436,7 @@ class Gate:
                     403,
                     "token_needed",
                     "changing the service needs a token with the scope admin",
-                    "start the service with --token_file; `shortlist token` creates one",
+                    "start the service with --token_file; `shortlist service token` creates one",
                 )
         elif rule.scope != OPEN:
             self._check_token(self._tokens, headers.get(b"authorization", b""), rule.scope)

@@ -214,7 +214,7 @@ def _check_surroundings(token_problem: str | None, events_behind: int) -> list[C
         action = "Set the clock. If the new time is right, it is used after ten minutes."
         checks.append(Check("Clock", WARNING, "jumped", sentence, action))
     if token_problem is not None:
-        action = "Correct the file; `shortlist token` adds lines to it."
+        action = "Correct the file; `shortlist service token` adds lines to it."
         checks.append(Check("Tokens", WARNING, "not readable", token_problem, action))
     return checks
 
@@ -254,7 +254,7 @@ def _check_age(served: ServedModel, now: float) -> Check:
         _grade(days, 2, 14),
         f"{days:,.1f} days",
         f"The last event that the model knows is {days:,.1f} days old.",
-        "Send events to POST /v1/events, and refit the model with `shortlist refit` or --refit.",
+        "Send events to POST /v1/events, and refit the model with `shortlist service refit` or --refit.",
     )
 
 

@@ -117,7 +117,7 @@ class RefitSchedule:
     @traced("refit")
     def _refit(self) -> None:
         """Run the command to its end; the address of the store is passed in the environment."""
-        command = [sys.executable, "-m", "shortlist", "refit", self._config.model, "--json"]
+        command = [sys.executable, "-m", "shortlist", "service", "refit", self._config.model, "--json"]
         environment = {
             **os.environ,
             f"{PREFIX}DB": self._config.db,

@@ -52,10 +52,12 @@ def read_tokens(path: Path) -> list[Token]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise ConfigError(f"token file {path} does not exist; create it with `shortlist token`.") from None
+        raise ConfigError(
+            f"token file {path} does not exist; create it with `shortlist service token`."
+        ) from None
     except UnicodeDecodeError:
         raise ConfigError(
-            f"token file {path} is not a text file; create it with `shortlist token`."
+            f"token file {path} is not a text file; create it with `shortlist service token`."
         ) from None
     tokens = []
     for number, line in enumerate(lines, 1):
@@ -66,7 +68,7 @@ def read_tokens(path: Path) -> list[Token]:
             # the line may hold a secret, so it is not shown
             raise ConfigError(
                 f"line {number} of token file {path} must be `name scopes sha256:…`; "
-                "add tokens with `shortlist token`."
+                "add tokens with `shortlist service token`."
             )
         scopes = _check_scopes(words[1].split(","), f"line {number} of token file {path}")
         tokens.append(Token(words[0], frozenset(scopes), words[2].removeprefix("sha256:")))

@@ -32,7 +32,7 @@ export const message = (text, hint = "", kind = "") =>
     h("p", {}, text), hint ? h("p", { class: "muted" }, hint) : null);
 
 // Why nothing can be changed, where the service has no token file.
-export const NO_TOKENS = "Changing the service needs a token with the scope admin. Start the service with `--token_file`; `shortlist token` creates one.";
+export const NO_TOKENS = "Changing the service needs a token with the scope admin. Start the service with `--token_file`; `shortlist service token` creates one.";
 export const refusal = (id) => h("p", { class: "help", id }, ...prose(NO_TOKENS));
 
 // Text with `code` in it.

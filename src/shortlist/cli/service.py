@@ -1,0 +1,209 @@
+"""`shortlist service`: what the operator of a service does: tokens, models, refits, erasure."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from shortlist.cli.screen import Json, print_note, show_json, show_text
+from shortlist.errors import ConfigError
+
+service_command = App(name="service")  # its help is the summary in `app.COMMANDS`
+ServedModel = Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")]
+Store = Annotated[
+    str | None, Parameter(help="Event store of the service; default: the file beside the model.")
+]
+
+
+@service_command.command(name="token")
+def create_token(
+    file: Path,
+    /,
+    *,
+    name: str,
+    scope: tuple[Literal["read", "events", "admin"], ...] = ("read",),
+) -> None:
+    """Create an access token for the service.
+
+    The token is printed once, and only its hash is stored. Send it as "Authorization: Bearer …".
+
+    For example:
+      shortlist service token tokens --name shop --scope read --scope events
+      shortlist serve shop.shortlist --token_file tokens --host 0.0.0.0
+
+    Parameters
+    ----------
+    file
+        The token file; created if it does not exist.
+    name
+        Who uses the token, such as shop.
+    scope
+        read: lists; events: send events; admin: change the model. Repeat for several.
+    """
+    from shortlist.serve import tokens
+
+    def show(secret: str) -> None:
+        print_note(
+            f"adding {name} with {', '.join(sorted(set(scope)))} to {file}; this token is not shown again:"
+        )
+        show_text(secret)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+
+    tokens.create_token(file, name, scope, show)
+
+
+@service_command.command(name="activate")
+def activate_model(
+    model: Path,
+    /,
+    *,
+    db: str | None = None,
+) -> None:
+    """Let all services on a store serve another model.
+
+    The file is loaded and tried here, then stored in the database and activated.
+    Running services switch to it without a restart, and services that start find
+    it there: they need no file of their own.
+
+    For example:
+      shortlist service activate shop.shortlist --db postgresql://shop@db/events
+
+    Parameters
+    ----------
+    model
+        The model file; services get it through the store.
+    db
+        Event store of the services; default: SHORTLIST_SERVE_DB.
+    """
+    from shortlist.core.serialization import read_header
+    from shortlist.serve.config import load_config
+    from shortlist.serve.deployment import SUFFIX, Deployment
+    from shortlist.serve.store import EventStore
+
+    config = load_config({"model": str(model), "db": db})
+    read_header(config.model_path)
+    if not config.db:
+        raise ConfigError("activate needs the store of the services; pass --db postgresql://….")
+    store = EventStore(config.database)
+    if store.is_sqlite and not Path(store.url.database or "").is_file():
+        raise ConfigError(f"there is no event store at {config.db}; pass the --db of the service.")
+    if (size := config.model_path.stat().st_size) > config.share_models:
+        raise ConfigError(
+            f"a model file of {size:,} bytes is larger than share_models ({config.share_models:,}); raise "
+            "SHORTLIST_SERVE_SHARE_MODELS."
+        )
+    store.create()
+    try:
+        limits = {"share_models": config.share_models, "keep_models": config.keep_models}
+        deployed = Deployment(config.model_folder, store, **limits)
+        name = config.model_path.name.removesuffix(SUFFIX)
+        number = deployed.activate(name, "by shortlist service activate").number
+    finally:
+        store.close()
+    show_text(f"activated {name} (number {number}); services on this store switch to it.")
+
+
+@service_command.command(name="forget")
+def forget_user(
+    model: ServedModel,
+    /,
+    *,
+    user: str,
+    db: Store = None,
+) -> None:
+    """Delete the events and logged lists of a user from the service's store.
+
+    Running services stop using the user's history within a second. The next
+    refit leaves the user out of the model file.
+
+    For example:
+      shortlist service forget shop.shortlist --user u1
+
+    Parameters
+    ----------
+    user
+        The id of the user.
+    """
+    from shortlist.core.serialization import read_header
+    from shortlist.serve.config import load_config
+    from shortlist.serve.store import erase_user
+
+    config = load_config({"model": str(model), "db": db})
+    read_header(config.model_path)
+    erased = erase_user(config.database, user)
+    show_text(
+        f"{erased.n_events:,} events and {erased.n_lists:,} logged lists of the user are deleted; services "
+        "on this store no longer know the user. Model files forget the user with the next refit."
+    )
+
+
+@service_command.command(name="refit")
+def refit_model(
+    model: ServedModel,
+    /,
+    *,
+    db: Store = None,
+    items: Path | None = None,
+    keep: int | None = None,
+    json: Json = False,
+) -> None:
+    """Fit the served model again with the stored events, and activate it if it is not worse.
+
+    Run it from cron, or let `serve --refit` run it. The new model is checked
+    against the one in service on the latest day. If it is not worse, it is saved
+    beside it and activated; running services switch to it without a restart.
+    Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
+
+    For example:
+      shortlist service refit shop.shortlist
+      shortlist service refit shop.shortlist --db postgresql://shop@db/events
+      shortlist service refit shop.shortlist --items items.csv
+
+    Parameters
+    ----------
+    items
+        File with the content of all items, as for `shortlist fit`; needed if the model uses content.
+    keep
+        Number of refitted models to keep; default: 3.
+    """
+    from shortlist.auto.fit import refit as fit_again
+    from shortlist.cli.source import read_content
+    from shortlist.core.serialization import read_header
+    from shortlist.serve.config import load_config
+    from shortlist.serve.deployment import SUFFIX, Deployment, load_refit_data, remove_old_models
+    from shortlist.serve.store import EventStore
+
+    config = load_config({"model": str(model), "db": db, "keep_models": keep})
+    store = EventStore(config.database)
+    if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
+        read_header(config.model_path)
+    store.create()
+    folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
+    content = None if items is None else read_content(items)
+    data = load_refit_data(store, folder, base)
+    result = fit_again(data.model, data.events, items=content, progress=print_note)
+    path = None
+    if result.model is not None:
+        path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
+        result.model.save(path)
+        name, limits = path.name.removesuffix(SUFFIX), (config.shared_bytes, config.keep_models)
+        deployed = Deployment(folder, store, share_models=limits[0], keep_models=limits[1])
+        checksum = deployed.share(name)
+        store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
+        deployed.remove_shared()
+        remove_old_models(store, folder, base, config.keep_models)
+    store.close()
+    about = {
+        "model": None if path is None else path.name,
+        "old_f1": result.old_f1,
+        "new_f1": result.new_f1,
+        "lists": result.n_lists,
+        "reason": result.reason,
+    }
+    if json:
+        return show_json(about)
+    outcome = f"activated {path.name}" if path is not None else "kept the model in service"
+    return show_text(f"{outcome}: {result.reason} (F1 {result.new_f1:.4f}, before {result.old_f1:.4f}).")
