@@ -52,8 +52,6 @@ def requests_of(live):
     yield "DELETE", "/v1/users/{user_id}", "/v1/users/u7", None
     yield "GET", "/v1/model", "/v1/model", None
     yield "GET", "/v1/status", "/v1/status", None
-    yield "GET", "/v1/tradeoff", "/v1/tradeoff", None
-    yield "POST", "/v1/tradeoff", "/v1/tradeoff", {"coverage": 0.5}
     arms = [{"name": "three", "share": 0.5, "options": {"N": 3}}, {"name": "dynamic", "share": 0.5}]
     yield "GET", "/v1/experiment", "/v1/experiment", None
     yield "POST", "/v1/experiment", "/v1/experiment", {"name": "spring", "arms": arms}
@@ -157,13 +155,3 @@ def test_other_cutoffs_are_refused_with_the_names(live, name):
     answer = live.post("/v1/cut/fit", json=fit_body(name))
     assert answer.status_code == 422
     assert "ExpectedF1" in answer.json()["rule"] + answer.json()["hint"]
-
-
-def test_a_coverage_is_offered_for_cutoffs_that_have_one(live):
-    live.post("/v1/model", json={"name": "factors"})
-    answer = live.post("/v1/tradeoff", json={"coverage": 0.5})
-    assert answer.status_code == 422
-    assert "ExpectedF1" in answer.text
-    assert "ExpectedNDCG" in answer.text
-    assert "ExpectedValue" not in answer.text  # it has no floor, so it would be refused in turn
-    live.post("/v1/model", json={"name": "shop"})

@@ -245,21 +245,6 @@ class TestModels:
         with start(folder) as without:
             assert without.get("/v1/model").json()["can_change"] is False
 
-    def test_tradeoff_changes_the_coverage(self, guarded):
-        read = guarded.bearer("read")
-        points = guarded.get("/v1/tradeoff", headers=read).json()["points"]
-        precision = [point["precision"] for point in points]
-        assert precision[0] == max(precision) > precision[-1]
-        for point in points:
-            share = point["relevant_per_1000_users"] / point["items_per_1000_users"]
-            assert point["precision"] == pytest.approx(share)
-        answer = guarded.post("/v1/tradeoff", json={"coverage": 0.3}, headers=guarded.bearer("admin"))
-        assert answer.status_code == 200, answer.text
-        users = sl.load_dataset("sample").users.values.to_list()
-        lists = guarded.post("/v1/recommend", json={"users": users}, headers=read).json()["lists"]
-        covered = sum(bool(one["items"]) for one in lists) / len(lists)
-        assert covered == pytest.approx(0.3, abs=0.03)
-
     def test_restart_serves_the_last_activated_model_with_all_events(self, folder, tokens):
         from tests.serve.conftest import start
 
@@ -289,8 +274,6 @@ class TestAccess:
         ("GET", "/v1/model", None, "read"),
         ("POST", "/v1/model", {"name": "none"}, "admin"),
         ("GET", "/v1/status", None, "read"),
-        ("GET", "/v1/tradeoff", None, "read"),
-        ("POST", "/v1/tradeoff", {"coverage": 0.5}, "admin"),
         ("GET", "/v1/experiment", None, "read"),
         ("POST", "/v1/experiment", {"name": "spring", "arms": []}, "admin"),
         ("POST", "/v1/experiment/stop", {"name": "spring"}, "admin"),

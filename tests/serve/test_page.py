@@ -13,7 +13,7 @@ from tests.serve.browser import CHROMIUM, DESKTOP, HOSTILE_NAME, HOSTILE_USER, P
 
 AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
 FOCUSED = (Path(__file__).parent / "focused.js").read_text(encoding="utf-8")
-VIEWS = ("lookup", "tradeoff", "experiment", "health", "models")
+VIEWS = ("lookup", "experiment", "health", "models")
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium here (Debian: apt-get install chromium)"
@@ -86,37 +86,21 @@ def test_names_and_ids_stay_text(open_page, server):
     page.problems.clear()
 
 
-def test_trade_off_and_roll_back_with_a_mouse(open_page, server):
+def test_activation_and_roll_back_with_a_mouse(open_page, server):
     page = open_page()
     before = server.call("/v1/model")[1]
-    page.get_by_role("link", name="Trade-off").click()
-    heading(page, "Fewer lists, better lists")
-    slider = page.get_by_role("slider")
-    box = slider.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    sentence = page.locator("#tradeoff-sentence")
-    assert re.match(r"Send nothing to the least certain \d+%: of 100 shown items", sentence.inner_text())
-    page.get_by_role("button", name="Put this into service").click()
+    page.get_by_role("link", name="Models").click()
+    page.get_by_role("button", name="Activate earlier").click()
     confirm(page, "Cancel")
     assert server.call("/v1/model")[1]["activations"] == before["activations"]
-    page.get_by_role("button", name="Put this into service").click()
-    confirm(page, "Put into service")
-    page.get_by_text(re.compile(r"Done: \d+% of users get a list")).wait_for()
-    changed = server.call("/v1/model")[1]
-    assert changed["activations"][0]["note"].startswith("coverage ")
-    assert changed["cutoff_description"] != before["cutoff_description"]
-    page.get_by_role("link", name="Models").click()
-    page.get_by_role("button", name="Roll back to shop").first.click()
-    confirm(page, "Roll back")
-    page.get_by_role("status").get_by_text("In service: shop.").wait_for()
-    assert server.call("/v1/model")[1]["cutoff_description"] == before["cutoff_description"]
     page.get_by_role("button", name="Activate earlier").click()
     confirm(page, "Activate")
     heading(page, "In service: earlier")
     page.locator("#model-name", has_text="earlier").wait_for()
-    page.get_by_role("button", name="Activate shop").click()
-    confirm(page, "Activate")
+    page.get_by_role("button", name="Roll back to shop").first.click()
+    confirm(page, "Roll back")
     heading(page, "In service: shop")
+    assert server.call("/v1/model")[1]["cutoff_description"] == before["cutoff_description"]
 
 
 def test_without_a_token_file_nothing_looks_changeable(open_page, server):
@@ -128,10 +112,9 @@ def test_without_a_token_file_nothing_looks_changeable(open_page, server):
 
     page.route("**/v1/model", without_tokens)
     hint = "Start the service with --token_file; shortlist service token creates one."
-    for view, button in (("Models", "Activate earlier"), ("Trade-off", "Put this into service")):
-        page.get_by_role("link", name=view).click()
-        page.get_by_text(hint).wait_for()
-        assert page.get_by_role("button", name=button).is_disabled()
+    page.get_by_role("link", name="Models").click()
+    page.get_by_text(hint).wait_for()
+    assert page.get_by_role("button", name="Activate earlier").is_disabled()
 
 
 def test_health_says_what_to_do(open_page, server):
@@ -216,21 +199,6 @@ def test_everything_with_the_keyboard_alone(open_page, server):
     page.keyboard.press("ArrowDown")  # the cutoff in service
     page.keyboard.press("ArrowDown")  # three items
     page.get_by_role("heading", name="3 items recommended").wait_for()
-    follow(page, "Trade-off", "Fewer lists, better lists")
-    tab_to(page, "Send nothing to the least certain")
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
-    assert "Send nothing to the least certain" in page.locator("#tradeoff-sentence").inner_text()
-    tab_to(page, "Put this into service")
-    page.keyboard.press("Enter")
-    page.get_by_role("dialog").wait_for()
-    page.keyboard.press("Escape")
-    page.get_by_role("dialog").wait_for(state="hidden")
-    assert focused(page) == "Put this into service"
-    page.keyboard.press("Enter")
-    page.get_by_role("dialog").wait_for()
-    page.keyboard.press("Enter")
-    page.get_by_text("Done:").wait_for()
     follow(page, "Health", "Act now|watch|Everything is in order")
     tab_to(page, "Update every 10 seconds")
     page.keyboard.press("Space")
@@ -239,11 +207,21 @@ def test_everything_with_the_keyboard_alone(open_page, server):
     page.keyboard.press("Enter")
     page.locator(".check details[open]").wait_for()
     follow(page, "Models", "In service: shop")
+    tab_to(page, "Activate earlier")
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("dialog").wait_for(state="hidden")
+    assert focused(page) == "Activate earlier"
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Enter")
+    heading(page, "In service: earlier")
     tab_to(page, "Roll back to shop")
     page.keyboard.press("Enter")
     page.get_by_role("dialog").wait_for()
     page.keyboard.press("Enter")
-    page.get_by_role("status").get_by_text("In service: shop.").wait_for()
+    heading(page, "In service: shop")
     assert "back to activation" in server.call("/v1/model")[1]["activations"][0]["note"]
 
 
@@ -272,11 +250,6 @@ def test_everything_on_a_phone(open_page):
     page.get_by_role("button", name="Show list").tap()
     page.get_by_role("heading", name="2 items recommended").wait_for()
     assert page.evaluate(AUDIT) == []
-    page.get_by_role("link", name="Trade-off").tap()
-    heading(page, "Fewer lists")
-    page.get_by_role("slider").tap()
-    page.locator("#tradeoff-sentence", has_text="Send nothing").wait_for()
-    page.locator("svg.chart").wait_for()
     page.get_by_role("link", name="Health").tap()
     page.locator(".check").first.wait_for()
     page.get_by_role("link", name="Models").tap()

@@ -40,8 +40,6 @@ ROUTES = (
     ("GET", "/v1/model"),
     ("POST", "/v1/model"),
     ("GET", "/v1/status"),
-    ("GET", "/v1/tradeoff"),
-    ("POST", "/v1/tradeoff"),
     ("GET", "/v1/experiment"),
     ("POST", "/v1/experiment"),
     ("POST", "/v1/experiment/stop"),

@@ -100,13 +100,6 @@ def test_a_few_lists_requests_and_events_get_no_status(service):
     assert enough["Events"]["state"] == "warning"
 
 
-def test_the_trade_off_is_computed_once_per_activation(service):
-    first = service.tradeoff()
-    assert service.tradeoff() is first
-    service.deployment.activate("shop", "again")
-    assert service.tradeoff() is not first
-
-
 def test_counts_of_a_finished_minute_wait_until_they_are_stored(monkeypatch):
     counts = Metrics()
     for minute in (100, 101):

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
-from shortlist.serve.cut import cut_lists, cutoff_with_coverage, fit_cutoff
+from shortlist.serve.cut import cut_lists, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
 from shortlist.serve.events import count_returns, new_items, parse_events
 from shortlist.serve.gate import Gate, answer_error, disconnected, needs
@@ -208,22 +208,6 @@ async def model(service: Shared) -> Any:
 async def activate(body: schemas.ModelBody, service: Shared) -> Any:
     """Activate a model by name; requests are answered by the old one until the new one is ready."""
     await asyncio.to_thread(service.activate, body.name, body.cutoff, body.activation)
-    return await asyncio.to_thread(_describe_models, service)
-
-
-@router.get("/v1/tradeoff", response_model=schemas.TradeoffAnswer, dependencies=READ)
-async def tradeoff(service: Shared) -> Any:
-    """Return expected precision and length by the share of users who get a list."""
-    return await asyncio.to_thread(service.tradeoff)
-
-
-@router.post("/v1/tradeoff", response_model=schemas.ModelAnswer, dependencies=ADMIN)
-async def choose_coverage(body: schemas.TradeoffBody, service: Shared) -> Any:
-    """Keep the model and change its cutoff so that this share of the users gets a list."""
-    served = service.deployment.served
-    cutoff = await asyncio.to_thread(cutoff_with_coverage, served, body.coverage)
-    note = f"coverage {body.coverage:.0%}"
-    await asyncio.to_thread(service.deployment.activate, served.name, note, cutoff)
     return await asyncio.to_thread(_describe_models, service)
 
 

@@ -1,20 +1,15 @@
-"""Cuts of other rankers' lists, and the trade-off between precision and the share of users with a list."""
+"""Cuts of other rankers' lists."""
 
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.expected import ExpectedUtility
-from shortlist.cutoff.threshold import coverage_threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.serve.deployment import ServedModel
-from shortlist.serve.events import spread_users
 from shortlist.serve.schemas import CutBody, CutFitBody, ScoredList, cutoff_classes
 
 MIN_LISTS = 20  # to fit a cutoff on
@@ -93,64 +88,3 @@ def fit_cutoff(body: CutFitBody) -> Cutoff:
     truth = Interactions.from_frame(pl.DataFrame(pairs, schema=["user_id", "item_id"], orient="row"))
     params: dict[str, Any] = dict(body.params)
     return kind(**params).fit(lists, truth)
-
-
-SAMPLE_USERS = 2_000
-STEPS = 20
-
-
-def compute_tradeoff(served: ServedModel) -> dict[str, Any]:
-    """Expected precision and length if only the most certain users are sent a list, in steps of 5%."""
-    model = served.model
-    sample = spread_users(model, SAMPLE_USERS)
-    lists = model.recommend(sample, n_threads=1)
-    if lists.probabilities is None:
-        raise ConfigError(
-            "the lists of this model have no probabilities; fit it with a cutoff such as ExpectedF1."
-        )
-    sums = np.concatenate(([0.0], np.cumsum(lists.probabilities)))
-    hits = sums[lists.indptr[1:]] - sums[lists.indptr[:-1]]  # expected relevant items of each list
-    lengths = lists.lengths
-    precision = np.divide(hits, lengths, out=np.zeros(len(lists)), where=lengths > 0)
-    certain = np.lexsort((np.arange(len(lists)), -precision))  # most certain first
-    certain = certain[lengths[certain] > 0]
-    points = []
-    for step in range(1, STEPS + 1):
-        n = min(round(len(lists) * step / STEPS), certain.size)
-        shown = certain[:n]
-        if n == 0:
-            continue
-        points.append(
-            {
-                "coverage": n / len(lists),
-                "precision": float(hits[shown].sum() / lengths[shown].sum()),
-                "items_per_list": float(lengths[shown].mean()),
-                "relevant_per_1000_users": float(hits[shown].sum() / len(lists) * 1000),
-                "items_per_1000_users": float(lengths[shown].sum() / len(lists) * 1000),
-            }
-        )
-        if n == certain.size:
-            break
-    return {
-        "points": points,
-        "n_users": len(lists),
-        "can_activate": isinstance(model.cutoff_, ExpectedUtility),
-        "note": "Expected by the probabilities of the model on its users; not measured.",
-    }
-
-
-def cutoff_with_coverage(served: ServedModel, coverage: float) -> Cutoff:
-    """The cutoff in service with a floor that leaves this share of the users with a list."""
-    model = served.model
-    cutoff = model.cutoff_
-    if not isinstance(cutoff, ExpectedUtility):
-        names = [name for name, kind in cutoff_classes().items() if issubclass(kind, ExpectedUtility)]
-        raise ConfigError(
-            f"only {' and '.join(names)} can be given a coverage; fit the model with one of them."
-        )
-    sample = spread_users(model, SAMPLE_USERS)
-    candidates = model.recommend(sample, N=cutoff.candidates_needed(), n_threads=1)
-    utility = cutoff.expected_utility(candidates, history=model.history_)
-    by_user = np.split(utility, candidates.indptr[1:-1])
-    best = np.array([values.max(initial=0.0) for values in by_user])
-    return cutoff.with_floor(max(coverage_threshold(best, len(candidates), coverage), 0.0))

@@ -431,31 +431,6 @@ class ModelAnswer(Answer):
     version: str
 
 
-class TradeoffBody(Body):
-    """The share of users who get a list."""
-
-    coverage: Annotated[StrictFloat, Field(gt=0, le=1)]
-
-
-class TradeoffPoint(Answer):
-    """What to expect if only the most certain users get a list."""
-
-    coverage: float
-    precision: float = Field(description="Expected relevant items per item shown, over all lists.")
-    items_per_list: float
-    relevant_per_1000_users: float
-    items_per_1000_users: float
-
-
-class TradeoffAnswer(Answer):
-    """Points by growing coverage."""
-
-    points: list[TradeoffPoint]
-    n_users: int
-    can_activate: bool
-    note: str
-
-
 class UserEvent(Answer):
     """One event of a user."""
 

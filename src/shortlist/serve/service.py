@@ -25,7 +25,6 @@ from shortlist.recommend.request import CutoffChoice
 from shortlist.serve import clock
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
-from shortlist.serve.cut import compute_tradeoff
 from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.feedback import Feedback
@@ -143,7 +142,6 @@ def next_time(setting: str, after: datetime) -> datetime:
 FLUSH_SECONDS = 2.0  # between two writes of the counters
 TRIM_SECONDS = 60.0  # between two times that free memory is given back
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
-TRADEOFF_SECONDS = 600.0  # how long a trade-off is kept
 PATIENCE_SECONDS = 5.0  # how long events wait for a database that restarts
 LARGE_BODY = 64 << 10  # bytes; larger ones are read in a thread of their own, one after the other
 LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
@@ -175,8 +173,6 @@ class Service:
         self.is_open = self.is_draining = False
         self._reference = ReferenceLists(-1, [], {})
         self._reference_lock = threading.Lock()
-        self._tradeoff: tuple[int, float, dict[str, Any]] = (-1, 0.0, {})
-        self._tradeoff_lock = threading.Lock()
 
     def open(self) -> None:
         """Create the tables, load the model and begin to follow the store."""
@@ -423,16 +419,6 @@ class Service:
             self.feedback,
             None if self.tokens is None else self.tokens.problem,
         )
-
-    def tradeoff(self) -> dict[str, Any]:
-        """Precision by the share of users who get a list; computed again after a while."""
-        with self._tradeoff_lock:
-            served = self.deployment.served
-            number, made, answer = self._tradeoff
-            if number != served.number or time.monotonic() - made > TRADEOFF_SECONDS:
-                answer = compute_tradeoff(served)
-                self._tradeoff = (served.number, time.monotonic(), answer)
-            return answer
 
     def activate(self, name: str, cutoff_id: str | None, number: int | None) -> None:
         """Serve another model, with its own cutoff, a stored one, or the one of an earlier activation."""

@@ -34,17 +34,8 @@ function roundUp(value) {
   return [1, 2, 4, 8, 10].map((n) => n * unit).find((one) => one >= value * 0.999);
 }
 
-// Multiples of 1, 2, 2.5 or 5 times a power of ten between two numbers, at most one more than `n`.
-function roundTicks(low, high, n) {
-  const unit = 10 ** Math.floor(Math.log10((high - low) / n));
-  const step = [1, 2, 2.5, 5, 10].map((one) => one * unit).find((one) => one >= ((high - low) / n) * 0.999);
-  const found = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k += 1) found.push(k * step);
-  return found;
-}
-
 // A share on an axis: decimals only where they are needed.
-export const axisPercent = (value) => percent(value, Math.abs(value * 100 - Math.round(value * 100)) > 0.01 ? 1 : 0);
+const axisPercent = (value) => percent(value, Math.abs(value * 100 - Math.round(value * 100)) > 0.01 ? 1 : 0);
 
 // groups: [{label, values: [one per name]}], shares of 1
 export function bars(width, label, xLabel, groups, names, height = 240) {
@@ -64,11 +55,11 @@ export function bars(width, label, xLabel, groups, names, height = 240) {
   return svg;
 }
 
-// points: [{x, y}] with ascending x; dots: [{x, y, kind, text}]
-export function lines(width, label, xLabel, points, { yText, xText, dots = [], level = null, whole = false, round = false, low = null, high = null, height = 240 }) {
+// points: [{x, y}] with ascending x
+export function lines(width, label, xLabel, points, { yText, xText, level = null, whole = false, low = null, high = null, height = 240 }) {
   const xs = points.map((point) => point.x);
   const left = low ?? Math.min(...xs), right = high ?? Math.max(...xs);
-  const highest = Math.max(0, ...points.map((point) => point.y), ...dots.map((dot) => dot.y), level ?? 0);
+  const highest = Math.max(0, ...points.map((point) => point.y), level ?? 0);
   const max = whole ? STEPS * roundUp(Math.max(1, highest / STEPS)) : roundUp(highest);
   const lowest = Math.min(0, ...points.map((point) => point.y));
   const min = lowest < 0 ? -Math.max(max, roundUp(-lowest)) : 0, top = lowest < 0 ? -min : max;
@@ -80,14 +71,9 @@ export function lines(width, label, xLabel, points, { yText, xText, dots = [], l
   svg.append(s("polyline", { class: "line", points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
   if (points.length < 3) svg.append(...points.map((point) => s("circle", { class: "small-dot", cx: x(point.x), cy: y(point.y), r: 4 })));
   const ticks = right > left ? (width < 420 ? 2 : STEPS) : 0;
-  const values = round && ticks ? roundTicks(left, right, ticks + 1) : Array.from({ length: ticks + 1 }, (_, step) => (ticks ? left + ((right - left) * step) / ticks : left));
-  values.forEach((value, step) => {
-    svg.append(s("text", { x: x(value), y: height - BOTTOM + 18, "text-anchor": ticks === 0 || round ? "middle" : step === 0 ? "start" : step === ticks ? "end" : "middle" }, xText(value)));
-  });
-  for (const dot of dots) {
-    svg.append(s("circle", { class: dot.kind, cx: x(dot.x), cy: y(dot.y), r: 7 }));
-    const near = x(dot.x) > width / 2;
-    if (dot.text) svg.append(s("text", { class: "strong", x: x(dot.x) + (near ? -10 : 10), y: Math.max(y(dot.y) - 12, TOP + 6), "text-anchor": near ? "end" : "start" }, dot.text));
+  for (let step = 0; step <= ticks; step += 1) {
+    const value = ticks ? left + ((right - left) * step) / ticks : left;
+    svg.append(s("text", { x: x(value), y: height - BOTTOM + 18, "text-anchor": ticks === 0 ? "middle" : step === 0 ? "start" : step === ticks ? "end" : "middle" }, xText(value)));
   }
   return svg;
 }

@@ -5,9 +5,8 @@ import { experiment } from "./experiment.js";
 import { health } from "./health.js";
 import { lookup } from "./lookup.js";
 import { models } from "./models.js";
-import { tradeoff } from "./tradeoff.js";
 
-const VIEWS = { lookup: ["Look up", lookup], tradeoff: ["Trade-off", tradeoff], experiment: ["Experiment", experiment], health: ["Health", health], models: ["Models", models] };
+const VIEWS = { lookup: ["Look up", lookup], experiment: ["Experiment", experiment], health: ["Health", health], models: ["Models", models] };
 const main = document.getElementById("main");
 let current = { stop: () => {} };
 
