@@ -9,7 +9,7 @@ expected F1 is chosen on the first half by cross-validation. Popularity has noth
 without readers. Then the hidden articles arrive in 50 daily batches.
 
 EASE with content is the closed form of EASE on the interactions stacked over the articles' latent semantic
-vectors, which a new article has too. It and the factors with words run on the fifth draw alone.
+vectors, which a new article has too. It runs on the fifth draw alone.
 """
 
 import argparse
@@ -87,9 +87,6 @@ def models(seed: int) -> dict:
     found = {"ContentProfile": [sl.ContentProfile()], "content alone": [sl.ContentProfile(n_neighbors=0)]}
     if seed == N_DRAWS - 1:
         found["EASE with content"] = [ContentEASE(reg) for reg in PENALTIES]
-        found["BPRMF with words"] = [
-            sl.BPRMF(negative_draws=1, n_factors=64, n_epochs=20, seed=seed, n_threads=1)
-        ]
     return found
 
 

@@ -9,7 +9,7 @@ from shortlist.kernels.simd import row_at
 from shortlist.kernels.tiles import SIDE
 
 SIZES = (0, 1, 3, FEW, FEW + 1, 600)  # with few pairs and with many
-NONE = np.zeros((0, 0), np.float32)  # no means, or no basis of start values
+NONE = np.zeros((0, 0), np.float32)  # no basis of start values
 
 
 def case(n_blocks=2, seed=0):
@@ -33,10 +33,10 @@ def system(rows, fixed, penalty, u):
     return matrix + (liked.T * abs(c)) @ liked, (liked.T * abs(c)) @ (c > 0)
 
 
-def solve(problem, n_steps, tolerance, basis=NONE, means=NONE):
+def solve(problem, n_steps, tolerance, basis=NONE):
     rows, fixed, penalty = problem
     vectors = np.full((len(SIZES), fixed.gram.size), 0.01, np.float32)
-    done = solve_rows(rows, fixed, penalty, means, basis, n_steps, np.float32(tolerance), vectors)
+    done = solve_rows(rows, fixed, penalty, basis, n_steps, np.float32(tolerance), vectors)
     return vectors, done
 
 
@@ -47,17 +47,6 @@ def test_steps_end_at_the_solution(n_blocks):
     for u in range(len(SIZES)):
         np.testing.assert_allclose(vectors[u], np.linalg.solve(*system(*problem, u)), atol=2e-5)
     assert 2 <= done < 100
-
-
-def test_vectors_are_pulled_to_their_means():
-    problem = *_, penalty = case()
-    means = np.random.default_rng(2).normal(size=(len(SIZES), 2 * SIDE)).astype(np.float32)
-    vectors, _ = solve(problem, 200, 1e-6, means=means)
-    for u in range(len(SIZES)):
-        matrix, right = system(*problem, u)
-        np.testing.assert_allclose(
-            vectors[u], np.linalg.solve(matrix, right + penalty[u] * means[u]), atol=5e-5
-        )
 
 
 @pytest.mark.parametrize("n_steps", [1, 3])
@@ -85,7 +74,7 @@ def test_rows_do_not_depend_on_each_other():
     for u in range(len(SIZES)):
         alone = np.full((1, fixed.gram.size), 0.01, np.float32)
         selected = rows._replace(indptr=rows.indptr[u : u + 2])
-        solve_rows(selected, fixed, penalty[u : u + 1], NONE, NONE, 3, np.float32(0), alone)
+        solve_rows(selected, fixed, penalty[u : u + 1], NONE, 3, np.float32(0), alone)
         assert (alone[0] == together[u]).all()
 
 

@@ -15,7 +15,6 @@ from shortlist.errors import ConfigError
 from shortlist.models.factorization import training
 from tests.models.cases import bits, checkerboard, crowd, fit, model
 from tests.models.factorization.test_training import Recorder, split
-from tests.models.test_als import shelf
 from tests.scale.cluster import kill_before, kill_worker, needs_ray, no_workers_remain, run_killed
 
 pytestmark = [
@@ -52,11 +51,10 @@ def test_same_bits_as_threads(cluster, name, n_workers, changed):
     assert no_workers_remain()
 
 
-@pytest.mark.parametrize("items", [None, shelf()])
-def test_als_has_the_same_bits_as_threads(cluster, items):
+def test_als_has_the_same_bits_as_threads(cluster):
     build = partial(sl.ALS, n_factors=40, n_epochs=2)
-    expected, found = build().fit(crowd(), items=items), build()
-    found.fit(crowd(), items=items, engine=sl.RayEngine(n_workers=2))
+    expected, found = build().fit(crowd()), build()
+    found.fit(crowd(), engine=sl.RayEngine(n_workers=2))
     assert bits(found) == bits(expected)
 
 

@@ -2,10 +2,9 @@
 
 Given the vectors v of the items, the vector w of a user minimizes
 
-    Σ c (t − w·v)² over the user's items + Σ g w² + penalty · ‖w − m‖²,
+    Σ c (t − w·v)² over the user's items + Σ g w² + penalty · ‖w‖²,
 
-where diag(g) is the weight of all pairs times Σ v v'. m is 0; when the vectors of items are solved, it may be
-what their content suggests.
+where diag(g) is the weight of all pairs times Σ v v'.
 
 The vectors are rotated so that the last sum has no mixed terms. A user with few items is then solved exactly
 by a system as large as their number (Woodbury's identity), others by conjugate gradients, preconditioned by
@@ -72,7 +71,6 @@ class SolveScratch(NamedTuple):
     diagonal: Floats  # (width,) g + penalty
     scale: Floats  # (width,) one divided by the diagonal of the whole system, or by its root
     steps: Floats  # (4, width) residual, direction, its product with the system, start
-    pull: Floats  # (width,) penalty · m
 
 
 @vector_code(types.float32, ADDRESS, ADDRESS, types.intp)
@@ -113,7 +111,6 @@ def add_blocks(builder: Any, out: Any, row: Any, scale: Any, n_blocks: Any) -> N
 def _solve_few(
     pairs: RowPairs,
     fixed: FixedSide,
-    has_mean: bool,
     scratch: SolveScratch,
     vector: Floats,
     address: np.uintp,
@@ -123,8 +120,6 @@ def _solve_few(
     n_blocks, panel, system, right = width // SIDE, scratch.panel, scratch.system, scratch.right
     for j in range(width):
         scratch.scale[j] = ONE / np.sqrt(scratch.diagonal[j])
-        if has_mean:
-            vector[j] = scratch.pull[j] * scratch.scale[j]
     for a in range(n):
         item = pairs.columns[a]
         for j in range(width):
@@ -140,8 +135,6 @@ def _solve_few(
             system[a, b] = total * system[b, b]
         total = system[a, a]
         amount = ONE if pairs.confidence[a] > 0 else ZERO
-        if has_mean:
-            amount -= dot_blocks(row_at(panel, a), address, n_blocks)
         for c in range(a):
             total -= system[a, c] * system[a, c]
             amount -= system[a, c] * right[c]
@@ -172,7 +165,7 @@ def _solve_many(
     n_blocks, steps = width // SIDE, scratch.steps
     residual, direction, product = row_at(steps, 0), row_at(steps, 1), row_at(steps, 2)
     for j in range(width):
-        steps[0, j] = scratch.pull[j] - diagonal[j] * vector[j]
+        steps[0, j] = -diagonal[j] * vector[j]
         inverse[j] = diagonal[j]
     for k in range(pairs.columns.size):
         item, weight = pairs.columns[k], abs(pairs.confidence[k])
@@ -213,7 +206,6 @@ def solve_rows(
     rows: ConfidenceRows,
     fixed: FixedSide,
     penalty: Floats,  # (n,)
-    means: Floats,  # (n, width) m; (0, 0): 0
     basis: Floats,  # (width, width) that start values are multiplied by; (0, 0): they are 0
     n_steps: int,  # of conjugate gradients, at most
     tolerance: np.float32,  # share of the preconditioned residual at which they end
@@ -228,9 +220,7 @@ def solve_rows(
         np.empty(width, np.float32),
         np.empty(width, np.float32),
         np.empty((4, width), np.float32),
-        np.zeros(width, np.float32),
     )
-    has_mean = means.shape[0] > 0
     for u in range(vectors.shape[0]):
         entries = slice(rows.indptr[u], rows.indptr[u + 1])
         pairs = RowPairs(rows.columns[entries], rows.confidence[entries])
@@ -239,10 +229,8 @@ def solve_rows(
             scratch.diagonal[j] = fixed.gram[j] + penalty[u]
             scratch.steps[3, j] = vector[j]
             vector[j] = ZERO
-            if has_mean:
-                scratch.pull[j] = penalty[u] * means[u, j]
         if pairs.columns.size <= FEW:
-            _solve_few(pairs, fixed, has_mean, scratch, vector, address)
+            _solve_few(pairs, fixed, scratch, vector, address)
             continue
         for j in range(basis.shape[0]):
             add_blocks(address, row_at(basis, j), scratch.steps[3, j], width // SIDE)

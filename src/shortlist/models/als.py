@@ -1,25 +1,23 @@
 """ALS: implicit alternating least squares."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array
 from shortlist.core.engine import Engine, ThreadEngine, map_slices
 from shortlist.core.params import MAX_SEED, POSITIVE, Range, Space, check_number, check_whole
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.data.items import Items
 from shortlist.errors import TrainingError
 from shortlist.kernels.als import ConfidenceRows, FixedSide, solve_rows
 from shortlist.kernels.rows import read_only
-from shortlist.models.base import MAX_BATCH, ContentRecommender, FitOptions, ModelState
-from shortlist.models.factorization.parameters import ItemFeatures, pad_rows
+from shortlist.models.base import MAX_BATCH, FitOptions, ModelState
+from shortlist.models.factorization.parameters import pad_rows
 from shortlist.models.matrix import (
     MatrixModel,
     confidence_matrix,
@@ -28,7 +26,6 @@ from shortlist.models.matrix import (
     pad_columns,
     rotate,
     singular_columns,
-    sparse_product,
 )
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
@@ -40,7 +37,6 @@ UNOBSERVED, MAX_UNOBSERVED = 400.0, 1.0  # of unobserved=None
 BLOCKS = 4  # of rows, for each task that an engine runs at once
 STEPS = (2, 1e-3)  # of conjugate gradients in an epoch, at most, and the share of the residual where they end
 FOLD_IN = (100, 1e-4)  # the same for users at the end, and for new ones
-CONTENT_STEPS, CONTENT_REG = 5, 1.0  # of the regression of item vectors on content
 NOTHING = read_only(np.zeros((0, 0), np.float32))
 MAX_SIZE = 1e12  # of a number in a file
 KEYS = 20_080_115  # seed of the numbers that stand for items in fingerprints of histories
@@ -53,7 +49,6 @@ class ALSState(ModelState):
     items: Floats  # (n_items, n_factors)
     users: Floats  # (n_learned, n_factors)
     prints: Doubles  # (n_learned,) of the histories that the vectors of users were solved for
-    features: ItemFeatures | None = None  # the content of items, if `fit` got it
     index: ItemIndexCache = field(default_factory=ItemIndexCache)
 
     @cached_property
@@ -61,15 +56,10 @@ class ALSState(ModelState):
         """(n_items, width) the items, with columns of zeros after the last one."""
         return pad_columns(self.items)
 
-    @property
-    def n_trained(self) -> int:
-        """Number of items that training saw; items that were added later follow them."""
-        return len(self.items) if self.features is None else self.features.n_trained
-
     @cached_property
     def squares(self) -> Doubles:
-        """(width,) sums of the squares of the trained items, in whose basis sums of products are 0."""
-        return np.asarray(np.square(self.padded[: self.n_trained], dtype=np.float64).sum(axis=0))
+        """(width,) sums of the squares of the items, in whose basis sums of products are 0."""
+        return np.asarray(np.square(self.padded, dtype=np.float64).sum(axis=0))
 
     @cached_property
     def mean_user(self) -> Floats:
@@ -94,7 +84,6 @@ class RowBlock(NamedTuple):
 
     pairs: ConfidenceRows
     penalty: Floats  # (n,)
-    means: Floats  # (n, width) toward which vectors are penalized, or NOTHING: 0
     start: Floats  # (n, width)
 
 
@@ -113,57 +102,14 @@ class HalfStep(NamedTuple):
         indptr, columns, confidence = rows.pairs
         pairs = ConfidenceRows(read_only(indptr), read_only(columns), read_only(confidence))
         given = FixedSide(read_only(self.vectors), read_only(self.gram))
-        beside, solved = (read_only(rows.means), read_only(self.basis)), rows.start.copy()
+        basis, solved = read_only(self.basis), rows.start.copy()
         limits = self.n_steps, np.float32(self.tolerance)
-        solve_rows(pairs, given, read_only(rows.penalty), *beside, *limits, solved)
+        solve_rows(pairs, given, read_only(rows.penalty), basis, *limits, solved)
         return solved
 
 
-class ContentVectors:
-    """The part of the vectors of items that follows from their content: X W, by ridge regression."""
-
-    def __init__(self, features: ItemFeatures, penalty: Floats, width: int, n_threads: int) -> None:
-        self.features, self.n_threads, self.penalty = features, n_threads, penalty
-        self.rows, self.columns = features.matrix, csr_array(features.matrix.T)
-        self.reg = CONTENT_REG * float(penalty.mean(dtype=np.float64))
-        self.vectors = np.zeros((features.vectors.shape[0], width), np.float32)
-        self.vectors[:, : features.vectors.shape[1]] = features.vectors
-
-    def turn(self, basis: Floats) -> None:
-        """Follow a rotation of the items."""
-        self.vectors = rotate(self.vectors, basis, self.n_threads)
-
-    def means(self) -> Floats:
-        """(n_items, width) X W."""
-        return sparse_product(self.rows, self.vectors, self.n_threads)
-
-    def improve(self, items: Floats) -> None:
-        """Minimize Σ penalty · ‖v − x W‖² + reg · ‖W‖² by conjugate gradients, each column on its own."""
-        residual = self._collect(items - self.means()) - self.reg * self.vectors
-        direction, now = residual.copy(), np.square(residual, dtype=np.float64).sum(axis=0)
-        for _ in range(CONTENT_STEPS):
-            product = self._collect(sparse_product(self.rows, direction, self.n_threads))
-            product += self.reg * direction
-            curve = np.multiply(direction, product, dtype=np.float64).sum(axis=0)
-            length = np.divide(now, curve, where=curve > 0, out=np.zeros_like(now)).astype(np.float32)
-            self.vectors += length * direction
-            residual -= length * product
-            before, now = now, np.square(residual, dtype=np.float64).sum(axis=0)
-            share = np.divide(now, before, where=before > 0, out=np.zeros_like(now)).astype(np.float32)
-            direction = residual + share * direction
-
-    def _collect(self, values: Floats) -> Floats:
-        """(n_features, width) X' · penalty · values."""
-        return sparse_product(self.columns, values * self.penalty[:, None], self.n_threads)
-
-    def finish(self) -> ItemFeatures:
-        """The features with the learned vectors."""
-        n = self.features.vectors.shape[1]
-        return replace(self.features, vectors=np.ascontiguousarray(self.vectors[:, :n]))
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class ALS(MatrixModel, ContentRecommender):
+class ALS(MatrixModel):
     """Matrix factorization of implicit feedback by alternating least squares.
 
     The vectors w of users and v of items minimize Σ c (1 − w·v)² over the pairs in the data, plus
@@ -174,10 +120,6 @@ class ALS(MatrixModel, ContentRecommender):
 
     The vector of a user follows from the user's history in closed form. `observe`, `fold_in` and sessions
     therefore change lists at once; the vectors of items stay.
-
-    With the content of items (`fit(train, items=items)`), the L2 penalty of an item is on the distance from
-    the weighted sum of the vectors of its features, which are learned by ridge regression in every epoch. So
-    items with few users are close to what their content suggests, and new items are just that.
 
     Parameters
     ----------
@@ -243,28 +185,20 @@ class ALS(MatrixModel, ContentRecommender):
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> ALSState:
-        matrix, items, features = confidence_matrix(train, self.weight_transform), options.items, None
-        if items is not None:
-            features = ItemFeatures.of(items, train.items, self.n_factors, bias=False)
+        matrix = confidence_matrix(train, self.weight_transform)
         users = self._start(matrix)
         start = users, np.zeros((train.n_items, users.shape[1]), np.float32)
-        state = self._train(train, matrix, start, self.n_epochs, features, options.engine)
-        # items without interactions are added after training, which would only learn that no user has them
-        return state if items is None else self._with_items(state, items, extend_items(state.history, items))
+        return self._train(train, matrix, start, self.n_epochs, options.engine)
 
     def _learn_more(self, state: ALSState, more: Interactions, options: FitOptions) -> ALSState:
-        data, features = state.history.merged.concat(more), state.features
+        data = state.history.merged.concat(more)
         matrix = confidence_matrix(data, self.weight_transform)
         items = pad_rows(state.padded, data.n_items)
         weight, users = self._weight(data.n_items), np.zeros((data.n_users, items.shape[1]), np.float32)
         half = self._half_step(items, weight, FOLD_IN)
         self._solve(matrix, half, users)
-        if features is not None:
-            features = features.align(state.history.items.align(data.items))
-            turned = rotate(pad_columns(features.vectors), half.basis, self.n_threads)
-            features = replace(features, vectors=turned[:, : self.n_factors])
         epochs = self.n_epochs if options.n_epochs is None else options.n_epochs
-        return self._train(data, matrix, (users, half.vectors), epochs, features, options.engine)
+        return self._train(data, matrix, (users, half.vectors), epochs, options.engine)
 
     def _start(self, matrix: csr_array) -> Floats:
         """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
@@ -278,32 +212,19 @@ class ALS(MatrixModel, ContentRecommender):
         matrix: csr_array,
         start: tuple[Floats, Floats],  # vectors of users and of items
         n_epochs: int,
-        features: ItemFeatures | None,
         engine: Engine,
     ) -> ALSState:
         columns = csr_array(matrix.T)
         columns.sort_indices()
         users, items = start
-        content, means = None, NOTHING
-        weight, is_new = self._weight(data.n_items), np.diff(columns.indptr) == 0
-        if features is not None:
-            penalty = np.where(is_new, np.float32(0), self._penalties(columns, weight * data.n_users))
-            content = ContentVectors(features, penalty, users.shape[1], self.n_threads)
+        weight = self._weight(data.n_items)
         for epoch in range(n_epochs):
             half = self._half_step(users, weight, STEPS)
-            if content is not None:
-                content.turn(half.basis)
-                means = content.means()
             users = half.vectors
-            self._solve(columns, half, items, means, engine)
-            if content is not None:
-                items[is_new] = means[is_new]  # not closer to 0 because no user has them
+            self._solve(columns, half, items, engine)
             half = self._half_step(items, weight, STEPS if epoch < n_epochs - 1 else FOLD_IN)
             items = half.vectors
-            if content is not None:
-                content.turn(half.basis)
-                content.improve(items)
-            self._solve(matrix, half, users, engine=engine)
+            self._solve(matrix, half, users, engine)
         if not (np.isfinite(items).all() and np.isfinite(users).all()):
             raise TrainingError("the vectors are no longer finite; lower the weights or raise reg.")
         n = self.n_factors
@@ -312,7 +233,6 @@ class ALS(MatrixModel, ContentRecommender):
             items=read_only(np.ascontiguousarray(items[:, :n])),
             users=read_only(np.ascontiguousarray(users[:, :n])),
             prints=read_only(history_prints(matrix)),
-            features=None if content is None else content.finish(),
         )
 
     def _weight(self, n_items: int) -> float:
@@ -329,16 +249,15 @@ class ALS(MatrixModel, ContentRecommender):
 
     def _user_step(self, state: ALSState) -> HalfStep:
         """What solves users from their histories."""
-        weight = self._weight(state.n_trained)
+        weight = self._weight(len(state.items))
         gram = (weight * state.squares).astype(np.float32)
-        return HalfStep(state.padded, gram, NOTHING, weight * state.n_trained, *FOLD_IN)
+        return HalfStep(state.padded, gram, NOTHING, weight * len(state.items), *FOLD_IN)
 
     def _solve(
         self,
         matrix: csr_array,
         half: HalfStep,
         vectors: Floats,
-        means: Floats = NOTHING,
         engine: Engine = ThreadEngine(),  # noqa: B008
     ) -> None:
         """Update the vectors of the rows of a matrix; rows are solved alone, so blocks change nothing."""
@@ -350,7 +269,7 @@ class ALS(MatrixModel, ContentRecommender):
             first, last = indptr[rows.start], indptr[rows.stop]
             at = indptr[rows.start : rows.stop + 1] - first
             pairs = ConfidenceRows(at, indices[first:last], values[first:last])
-            return RowBlock(pairs, penalty[rows], means[rows], vectors[rows])
+            return RowBlock(pairs, penalty[rows], vectors[rows])
 
         if isinstance(engine, ThreadEngine):
 
@@ -418,31 +337,13 @@ class ALS(MatrixModel, ContentRecommender):
     def _item_vectors(self, state: ALSState) -> Floats | None:
         return state.items
 
-    # ------------------------------------------------------------------ content
-    def _space(self, state: ALSState) -> FeatureSpace | None:
-        return None if state.features is None else state.features.space
-
-    def _with_items(self, state: ALSState, items: Items, history: History) -> ALSState:
-        assert state.features is not None
-        features, rows, change = state.features.add_items(items, history.items)
-        vectors = pad_rows(state.items, history.n_items)
-        vectors[rows] += change @ features.vectors
-        longer = replace(state, history=history, items=read_only(vectors), features=features)
-        return replace(longer, index=ItemIndexCache())
-
     # ------------------------------------------------------------------ files
     def _to_arrays(self, state: ALSState) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays = {"items": state.items, "users": state.users, "prints": state.prints}
-        if state.features is None:
-            return arrays, {}
-        content, notes = state.features.to_arrays()
-        return arrays | content, notes
+        return {"items": state.items, "users": state.users, "prints": state.prints}, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> ALSState:
         prints: Doubles = check_array(arrays, "prints", np.float64, (None,))
-        n_learned, features = min(prints.size, history.n_users), None
-        if "fields" in notes:
-            features = ItemFeatures.from_arrays(arrays, notes, history.n_items, self.n_factors, bias=False)
+        n_learned = min(prints.size, history.n_users)
         shape = (history.n_items, self.n_factors)
         return ALSState(
             history=History.of(history),
@@ -451,5 +352,4 @@ class ALS(MatrixModel, ContentRecommender):
                 check_array(arrays, "users", np.float32, (n_learned, self.n_factors), limit=MAX_SIZE)
             ),
             prints=read_only(check_array(arrays, "prints", np.float64, (n_learned,))),
-            features=features,
         )

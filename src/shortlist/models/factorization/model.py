@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import (
     check_array,
     check_float_value,
@@ -36,18 +35,16 @@ from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_
 from shortlist.data.history import History, NewRows, Totals
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions, in_last_basket
-from shortlist.data.items import Items
 from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, load_users
-from shortlist.errors import ConfigError, DataError, ModelFileError
+from shortlist.errors import DataError, ModelFileError
 from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
 from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sgd import TERMS, USER_TREND_START, Hyperparameters, Parameters
-from shortlist.models.base import MAX_BATCH, ContentRecommender, FitOptions, ModelState, WeightParams
+from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender, WeightParams
 from shortlist.models.factorization.objective import Objective, positive_rates
 from shortlist.models.factorization.parameters import (
     MAX_SIZE,
-    ItemFeatures,
     freeze,
     initialize_parameters,
     load_parameters,
@@ -105,17 +102,11 @@ class FactorState(ModelState):
     stopped: str = "n_epochs"
     lr: float = 0.0  # the step size at the end of training
     next_size: BasketSize | None = None  # predicts the size of the next list
-    features: ItemFeatures | None = None  # the content of items, if `fit` got it
 
     @property
     def n_learned(self) -> int:
         """Number of users with parameters; users that `observe` added follow them."""
         return int(self.parameters.user.shape[0])
-
-    @property
-    def n_trained_items(self) -> int:
-        """Number of items that training saw; items that were added later follow them."""
-        return self.history.n_items if self.features is None else self.features.n_trained
 
 
 MIN_PAIRS = 200  # pairs per user, at least
@@ -140,7 +131,7 @@ def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) ->
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class FactorModel(WeightParams, ContentRecommender):
+class FactorModel(WeightParams, Recommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
     uses_engine: ClassVar[bool] = True
@@ -256,7 +247,7 @@ class FactorModel(WeightParams, ContentRecommender):
         parameters = self._request_parameters(request)
         boundaries = parameters.boundary
         rates = self.items_per_group(history, users)
-        shift = state.objective.log_odds_shift(boundaries, rates, state.n_trained_items)
+        shift = state.objective.log_odds_shift(boundaries, rates, state.history.n_items)
         learned = boundaries if state.objective.has_boundary else None
         if any(weight is not None for weight in state.start_weights):
             values = self.dense_scores(parameters, history, state.trend, users, request.timestamps)
@@ -319,9 +310,6 @@ class FactorModel(WeightParams, ContentRecommender):
     def _item_vectors(self, state: FactorState) -> Floats | None:
         return state.parameters.item
 
-    def _space(self, state: FactorState) -> FeatureSpace | None:
-        return None if state.features is None else state.features.space
-
     def _fold_into(
         self, state: FactorState, history: Interactions, users: Ints, values: dict[str, Floats]
     ) -> None:
@@ -329,11 +317,11 @@ class FactorModel(WeightParams, ContentRecommender):
         if not users.size:
             return
         vectors, boundaries = values["user"][users], values["boundary"][users]
-        density = self.items_per_group(history, users) / state.n_trained_items
+        density = self.items_per_group(history, users) / state.history.n_items
         pairs = _draw_pairs(history, users, density, self.seed)
         # read-only as in all calls, so that the kernel is compiled once
         items, bias = read_only(state.parameters.item), read_only(self.item_offsets(state))
-        hyper, pooling = self._hyperparameters(state.n_trained_items), self.pooling
+        hyper, pooling = self._hyperparameters(state.history.n_items), self.pooling
 
         def fold(rows: slice) -> None:
             fold_in_users(rows.start, rows.stop, pairs, items, bias, hyper, pooling, vectors, boundaries)
@@ -365,19 +353,11 @@ class FactorModel(WeightParams, ContentRecommender):
             "lr": state.lr,
             "mean_boundary": state.mean_boundary,
         }
-        arrays = state.parameters._asdict() | {"mean_user": state.mean_user}
-        if state.features is None:
-            return arrays, notes
-        content, content_notes = state.features.to_arrays()
-        return arrays | content, notes | content_notes
+        return state.parameters._asdict() | {"mean_user": state.mean_user}, notes
 
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
-        features = None
-        if "fields" in notes:
-            features = ItemFeatures.from_arrays(arrays, notes, history.n_items, self.n_factors, self.bias)
-            arrays = {name: arrays[name] for name in arrays if name not in features.to_arrays()[0]}
         check_names(arrays, Parameters._fields, ("mean_user",))
         start = check_floats(notes, "start_weights", optional=True)
         if tuple(weight is not None for weight in start) != self.terms_on:
@@ -398,7 +378,6 @@ class FactorModel(WeightParams, ContentRecommender):
             valid_scores=check_floats(notes, "valid_scores"),
             stopped=check_text(notes, "stopped", STOPPED),
             lr=check_float_value(notes, "lr", 0, 10),
-            features=features,
         )
 
     def _join_shards(self, models: list[Any], folder: Path) -> Self:
@@ -423,16 +402,9 @@ class FactorModel(WeightParams, ContentRecommender):
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         self.choose_params(has_times=train.time is not None, has_repeats=train.has_repeats)
         self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
-        statistics, items, features = collect_statistics(self, MemoryRows(train)), options.items, None
-        if items is not None:
-            check_options(options)
-            features = ItemFeatures.of(items, train.items, self.n_factors, self.bias)
+        statistics = collect_statistics(self, MemoryRows(train))
         start = self._initializer(statistics, train.n_items)
-        state = self._train(start, statistics, train, train, options, features)
-        if items is None:
-            return state
-        # items without interactions are added after training, which would only learn that no user has them
-        return self._with_items(state, items, extend_items(state.history, items))
+        return self._train(start, statistics, train, train, options)
 
     def _learn_more(self, state: FactorState, more: Interactions, options: FitOptions) -> FactorState:
         """Continue with more data; only users with new rows are trained."""
@@ -444,10 +416,7 @@ class FactorModel(WeightParams, ContentRecommender):
         touched = np.arange(data.n_users) >= state.n_learned
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
-        features = state.features
-        if features is not None:
-            features = features.align(state.history.items.align(data.items))
-        return self._train(lambda first, last: fresh, statistics, data, visited, options, features)
+        return self._train(lambda first, last: fresh, statistics, data, visited, options)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
@@ -475,16 +444,13 @@ class FactorModel(WeightParams, ContentRecommender):
         history: Interactions,
         visited: Interactions,
         options: FitOptions,
-        features: ItemFeatures | None,
     ) -> FactorState:
         """Train from the parameters that `start` makes, on the visited rows."""
         rows, trend = MemoryRows(visited), GrowingTrend.grow(statistics.trend)
         of_rows = statistics
         if visited is not history:
             of_rows = collect_statistics(self, rows)._replace(trend=statistics.trend)
-        task = TrainingTask(
-            model=self._unfitted(), rows=rows, statistics=of_rows, start=start, features=features
-        )
+        task = TrainingTask(model=self._unfitted(), rows=rows, statistics=of_rows, start=start)
         evaluator, valid = None, options.valid
         if valid is not None:
             if valid.users != history.users or valid.items != history.items:
@@ -504,12 +470,11 @@ class FactorModel(WeightParams, ContentRecommender):
             training = replace(training, n_epochs=options.n_epochs)
         with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
             run = train(trainer, self.lr, training)
-            learned, cuts, features = trainer.finish(), trainer.user_cuts, trainer.features()
+            learned, cuts = trainer.finish(), trainer.user_cuts
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
         learned = freeze(set_untrained_users(learned, trained, mean))
-        state = self.build_state(history, learned, mean, run, trend, fit_sizes(statistics))
-        return replace(state, features=features)
+        return self.build_state(history, learned, mean, run, trend, fit_sizes(statistics))
 
     def training_options(
         self,
@@ -618,14 +583,6 @@ class FactorModel(WeightParams, ContentRecommender):
             seed=self.seed,
         )
 
-    def _with_items(self, state: FactorState, items: Items, history: History) -> FactorState:
-        assert state.features is not None
-        features, rows, change = state.features.add_items(items, history.items)
-        parameters = freeze(features.add_to(state.parameters, rows, change))
-        trend = self.trend_of(history.merged)
-        longer = replace(state, history=history, features=features, parameters=parameters, trend=trend)
-        return replace(longer, index=ItemIndexCache())
-
     # ------------------------------------------------------------------ what training reports
     @property
     def n_epochs_(self) -> int:
@@ -672,21 +629,6 @@ def join_users(shards: list[Interactions]) -> Interactions:
         **{name: stack(name) for name in ("item", "time", "weight")},
         duplicates=sum(rows.duplicates for rows in shards),
     )
-
-
-def check_options(options: FitOptions) -> None:
-    """Raise ConfigError for options of `fit` that do not go with items."""
-    if not isinstance(options.engine, ThreadEngine):
-        raise ConfigError(
-            f"engine must be None or ThreadEngine() with items, got {options.engine!r:.60}; the content of "
-            "items is trained in one process.",
-            parameter="engine",
-        )
-    if options.checkpoint is not None:
-        raise ConfigError(
-            "checkpoint must be None with items, which it does not hold; omit one of them.",
-            parameter="checkpoint",
-        )
 
 
 class RangeStatistics(NamedTuple):

@@ -2,28 +2,15 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from shortlist.content.features import (
-    FeatureSpace,
-    align_rows,
-    pack_matrix,
-    replace_rows,
-    resize_matrix,
-    unpack_matrix,
-)
-from shortlist.core.checks import check_array, check_whole_value
-from shortlist.data.ids import IdMap
-from shortlist.data.items import Items
+from shortlist.core.checks import check_array
 from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
 from shortlist.kernels.sgd import TERMS, Parameters
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.types import Bools, Doubles, Floats, Longs
 
 USERS, ITEMS = 4, 5  # ids of random streams
 MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could overflow
@@ -149,152 +136,8 @@ def load_parameters(
     return Parameters(*(np.require(array, None, "W") for array in checked))
 
 
-CONTENT_WEIGHT = 32.0  # how much the features of an item count beside its own vector
-SHARES_PER_EPOCH = 8
-
-
-@dataclass(frozen=True, eq=False)
-class ItemFeatures:
-    """The content of items, and the learned vectors of its features."""
-
-    space: FeatureSpace
-    content: csr_array  # (n_items, n_features)
-    scale: Floats  # (n_features,) what an entry of the content counts
-    vectors: Floats  # (n_features, n_factors)
-    biases: Floats  # (n_features,), or (0,) for a model without biases
-    n_trained: int  # number of items that training saw
-
-    @classmethod
-    def of(cls, items: Items, ids: IdMap, n_factors: int, bias: bool) -> "ItemFeatures":
-        """The content of items with these ids; all vectors are 0 before training."""
-        space, features = FeatureSpace.fit(items)
-        content = align_rows(features, items.ids.align(ids))
-        n = space.n_features
-        vectors = np.zeros((n, n_factors), np.float32)
-        scale = _feature_scale(content)
-        return cls(space, content, scale, vectors, np.zeros(n if bias else 0, np.float32), len(ids))
-
-    @cached_property
-    def matrix(self) -> csr_array:
-        """(n_items, n_features) the scaled content X."""
-        return self._scaled(self.content)
-
-    def _scaled(self, content: csr_array) -> csr_array:
-        values = content.data * self.scale[content.indices]
-        return csr_array((values, content.indices, content.indptr), shape=content.shape)
-
-    def align(self, rows: Ints) -> "ItemFeatures":
-        """The content of the items at these numbers, all of which take part in training."""
-        return replace(self, content=align_rows(self.content, rows), n_trained=rows.size)
-
-    def add_items(self, items: Items, ids: IdMap) -> tuple["ItemFeatures", Ints, csr_array]:
-        """With new items, or new content of known ones; `ids` holds them all, the known ones first.
-
-        Also (n,) the numbers of these items, and how their rows of X change.
-        """
-        rows, fresh = ids.align(items.ids), self.space.transform(items)
-        before = resize_matrix(self.content, len(ids) - self.content.shape[0], 0)  # empty for new items
-        longer = replace(self, content=replace_rows(before, rows, fresh))
-        return longer, rows, csr_array(self._scaled(fresh) - self._scaled(csr_array(before[rows])))
-
-    def add_to(self, theta: Parameters, rows: Ints, change: csr_array) -> Parameters:
-        """The parameters after `add_items`."""
-        n = self.content.shape[0]
-        by_item = {name: pad_rows(theta._asdict()[name], n) for _, name in TERMS}
-        item, bias = pad_rows(theta.item, n), pad_rows(theta.bias, n)
-        item[rows] += change @ self.vectors
-        if bias.size:
-            bias[rows] += change @ self.biases
-        return theta._replace(item=item, bias=bias, **by_item)
-
-    def to_arrays(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, notes) that `from_arrays` reads."""
-        arrays, fields = self.space.to_arrays()
-        arrays |= pack_matrix("content", self.content)
-        arrays |= {
-            "feature_scale": self.scale,
-            "feature_vectors": self.vectors,
-            "feature_biases": self.biases,
-        }
-        return arrays, {"fields": fields, "n_trained": self.n_trained}
-
-    @classmethod
-    def from_arrays(
-        cls, arrays: dict[str, Any], notes: dict[str, Any], n_items: int, n_factors: int, bias: bool
-    ) -> "ItemFeatures":
-        """The features that were saved; ModelFileError if they are not valid."""
-        space = FeatureSpace.from_arrays(arrays, notes["fields"])
-        n = space.n_features
-        return cls(
-            space,
-            unpack_matrix("content", arrays, n_items, n),
-            check_array(arrays, "feature_scale", np.float32, (n,), low=0, limit=MAX_SIZE),
-            check_array(arrays, "feature_vectors", np.float32, (n, n_factors), limit=MAX_SIZE),
-            check_array(arrays, "feature_biases", np.float32, (n if bias else 0,), limit=MAX_SIZE),
-            check_whole_value(notes, "n_trained", 1, n_items),
-        )
-
-
-def _feature_scale(content: csr_array) -> Floats:
-    """(n_features,) scale that bounds the effect of all items on one by CONTENT_WEIGHT: common ones less."""
-    row = np.repeat(np.arange(content.shape[0]), np.diff(content.indptr))
-    size = np.abs(content.data).astype(np.float64)
-    total = np.bincount(row, weights=size, minlength=content.shape[0])
-    shared = np.bincount(content.indices, weights=size * total[row], minlength=content.shape[1])
-    return np.sqrt(CONTENT_WEIGHT / np.where(shared > 0, shared, np.inf)).astype(np.float32)
-
-
 def pad_rows(values: Floats, n: int, value: float | Floats = 0.0) -> Floats:
     """(n, …) a copy that ends with rows of `value`; nothing if the model does not have the parameter."""
     if not values.size:
         return values.copy()
     return np.concatenate([values, np.full((n - values.shape[0], *values.shape[1:]), value, np.float32)])
-
-
-class SharedSteps:
-    """The vectors of features in training."""
-
-    def __init__(self, features: ItemFeatures) -> None:
-        self.features = features
-        self.vectors, self.biases = features.vectors.copy(), features.biases.copy()
-        self.rows = features.matrix  # in the order of theta
-        self.seen: tuple[Floats, Floats] | None = None  # item vectors and biases when last shared
-        self.before = self.vectors, self.biases
-        self.kept: tuple[Floats, Floats] | None = None
-
-    def begin_epoch(self, theta: Parameters, label: Ints) -> None:
-        """Start from the current items, whose positions are `label`; keep a copy of the vectors."""
-        self.rows = csr_array(self.features.matrix[np.argsort(label)])
-        self.before = self.vectors.copy(), self.biases.copy()
-        self.seen = theta.item.copy(), theta.bias.copy()
-
-    def is_due(self, round_index: int, n_rounds: int) -> bool:
-        """Whether the changes are shared after this round."""
-        return (round_index + 1) % max(n_rounds // SHARES_PER_EPOCH, 1) == 0 or round_index + 1 == n_rounds
-
-    def share(self, theta: Parameters) -> None:
-        """Move the features by what their items moved since the last time, and all items with them."""
-        item, bias = self.seen or (theta.item, theta.bias)
-        self.vectors += self._spread(theta.item, item)
-        if theta.bias.size:
-            self.biases += self._spread(theta.bias, bias)
-        self.seen = theta.item.copy(), theta.bias.copy()
-
-    def _spread(self, now: Floats, seen: Floats) -> Floats:
-        """Add X Xᵀ Δ to the items in place; return Xᵀ Δ."""
-        step: Floats = self.rows.T @ (now - seen)
-        now += self.rows @ step
-        return step
-
-    def undo_epoch(self) -> None:
-        """Return to the vectors before the epoch."""
-        self.vectors, self.biases = self.before[0].copy(), self.before[1].copy()
-
-    def keep_best(self) -> None:
-        """Remember the current vectors as the best ones."""
-        self.kept = self.vectors.copy(), self.biases.copy()
-
-    def finish(self) -> ItemFeatures:
-        """The best vectors, or the current ones if there are no best ones."""
-        vectors, biases = self.kept or (self.vectors, self.biases)
-        return replace(self.features, vectors=vectors, biases=biases)

@@ -46,8 +46,6 @@ from shortlist.kernels.rows import ItemSets, no_sets, starts
 from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
 from shortlist.models.factorization.objective import LossRows, LossTracker, draw_rows, single_precision
 from shortlist.models.factorization.parameters import (
-    ItemFeatures,
-    SharedSteps,
     freeze,
     load_parameters,
     mean_user,
@@ -113,7 +111,6 @@ class TrainingTask:
     rows: UserRanges | MemoryRows
     statistics: Statistics  # of these rows
     start: Callable[[int, int], Parameters]  # initial values of users first … last - 1 and of all items
-    features: ItemFeatures | None = None  # the content of items, whose vectors are trained too
 
     @property
     def n_items(self) -> int:
@@ -215,10 +212,6 @@ class Trainer(ABC):
     def finish(self) -> Parameters:
         """End training; return the best parameters, or the current ones if there are no best ones."""
 
-    def features(self) -> ItemFeatures | None:
-        """The content of items with the trained vectors of its features; None without content."""
-        return None
-
 
 class ThreadTrainer(Trainer):
     """All parameters in the memory of this process, trained by its threads."""
@@ -231,7 +224,6 @@ class ThreadTrainer(Trainer):
         self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
         self.kept: Parameters | None = None
         self.before: list[Floats] = []  # copies of theta before the epoch
-        self.shared = None if task.features is None else SharedSteps(task.features)
         self.schedule = rows.schedule(task, self.pool, n_threads)
         self.n_rows, self.user_cuts = int(rows.item.size), self.schedule.user_starts
         sampled = draw_rows(rows.item.size, task.n_items, task.model.seed)
@@ -248,22 +240,16 @@ class ThreadTrainer(Trainer):
             self.before = [np.empty_like(array) for array in self.theta]
         for copy, array in zip(self.before, self.theta, strict=True):
             np.copyto(copy, array)
-        if self.shared is not None:
-            self.shared.begin_epoch(self.theta, self.schedule.label)
 
     def run_epoch(self, epoch: int, step_factor: float) -> None:
         schedule, representation = self.schedule, self.representation
         key, hyper = schedule.epoch_key(epoch), self.task.hyper(step_factor)
         for round_index in range(schedule.n_blocks):
             representation.run_round(schedule, round_index, self.theta, hyper, key)
-            if self.shared is not None and self.shared.is_due(round_index, schedule.n_blocks):
-                self.shared.share(self.theta)
 
     def undo_epoch(self) -> None:
         for copy, array in zip(self.before, self.theta, strict=True):
             np.copyto(array, copy)
-        if self.shared is not None:
-            self.shared.undo_epoch()
 
     def norms(self) -> dict[str, float]:
         schedule = self.schedule
@@ -283,8 +269,6 @@ class ThreadTrainer(Trainer):
         theta = self._unlabeled()
         users = {name: getattr(theta, name).copy() for name in BY_USER}
         self.kept = freeze(theta._replace(**users))
-        if self.shared is not None:
-            self.shared.keep_best()
 
     def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
         self.theta, self.kept, self.label = theta, best, None
@@ -300,9 +284,6 @@ class ThreadTrainer(Trainer):
             return self.kept
         self._relabel(None)
         return freeze(self.theta)
-
-    def features(self) -> ItemFeatures | None:
-        return None if self.shared is None else self.shared.finish()
 
     def _unlabeled(self) -> Parameters:
         """The parameters with items in their original order; users are not copied."""
