@@ -122,8 +122,8 @@ def test_no_error_shows_the_password_of_an_argument(failing, capsys, monkeypatch
     ("tokens", "words"),
     [
         (["dmo"], 'Did you mean "demo"?'),
-        (["datasets", "lst"], 'Did you mean "list"?'),
-        (["datasets", "list", "--jsn"], "Did you mean --json?"),
+        (["service", "tokn"], 'Did you mean "token"?'),
+        (["inspect", "Popularity", "--jsn"], "Did you mean --json?"),
         (["recommend", "m", "--n", "10"], "Unknown option: --n. Did you mean --N?"),
         (["recommend", "m", "u1"], "unexpected argument 'u1'; for the lists of a user, write --user u1."),
         (["demo", "surplus"], "unexpected argument 'surplus'; see --help."),
@@ -167,7 +167,7 @@ def test_closed_pipe_is_quiet():
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [*SHORTLIST, "datasets", "list"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        [*SHORTLIST, "inspect", "Popularity"], stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write)
     assert done.returncode == 141

@@ -10,7 +10,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.app import GROUPS, build
+from shortlist.cli.app import GROUP, build
 from shortlist.serve.config import load_config
 from shortlist.serve.store import EventStore, ListRow
 from tests import exports
@@ -69,8 +69,6 @@ def test_items_of_a_file(capsys, tmp_path):
     same = model.add_items(pl.read_csv(tmp_path / "new.csv"))
     expected = same.recommend(["u1"], candidates=["n1", "n2"], N=2)["u1"]
     assert lists[0]["items"] == expected.items
-    run(capsys, "observe", tmp_path / "m", tmp_path / "reads.csv", *today)
-    assert "n1" in sl.load_model(tmp_path / "m").items_
 
 
 def test_items_need_a_model_that_uses_them(capsys, tmp_path, trained):
@@ -115,8 +113,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     store.close()
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]
-    for group in GROUPS:
-        commands += [[group, name] for name in build(group)[group] if not name.startswith("-")]
+    commands += [[GROUP, name] for name in build(GROUP)[GROUP] if not name.startswith("-")]
     for command in commands:
         shown = re.sub(r"\\\n +", "", run(capsys, *command, "--help"))  # a backslash continues a line
         examples = re.findall(r"^  (shortlist .*)$", shown, re.MULTILINE)
@@ -127,7 +124,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
             shorter = QUICK if words[0] == "fit" and "--min_precision" not in words else []
             shorter = ["--quick"] if "--set" in words else shorter
             shorter = [] if {"--items", "--trials"} & set(words) else shorter  # without epochs and factors
-            if words[0] in ("demo", "reproduce") or words[:2] == ["datasets", "fetch"]:
+            if words[0] in ("demo", "reproduce"):
                 continue  # these take minutes or need a network
             if words[0] == "serve" or "postgresql:" in example or words[:2] == ["service", "refit"]:
                 continue  # runs until it is stopped, or needs a server or new events
@@ -243,30 +240,6 @@ def test_inspect_shows_what_was_trained(trained, capsys):
     out = run(capsys, "inspect", trained / "model")
     assert "DKHRM" in out
     assert "300 lists" in out
-
-
-def test_observe_subtracts_returns_from_what_the_model_knows(trained, capsys, tmp_path):
-    history = sl.load_model(trained / "model").history_
-    user, item, _ = history.to_frame().row(0)
-    rows = f"{user},{item},2031-01-01,-1\n{user},{item},1999-01-01,-1\nnia,{item},2031-01-01,2\n"
-    (tmp_path / "new.csv").write_text("user,item,date,quantity\n" + rows)
-    words = "observe", trained / "model", tmp_path / "new.csv", "--future", "keep", "--out", tmp_path / "m"
-    about = json.loads(run(capsys, *words, "--json"))
-    assert about["returns"] == {"subtracted": 1, "without_purchase": 1}
-    assert about["added"] == {"rows": 0, "users": 1}
-    left = sl.load_model(tmp_path / "m").history_.to_frame()
-    assert left.filter(user_id="nia").height == 1
-    mine = left.filter(user_id=user, item_id=item)
-    assert mine.height == history.to_frame().filter(user_id=user, item_id=item).height - 1
-
-
-def test_observe_adds_events_once(trained, capsys, tmp_path):
-    before = sl.load_model(trained / "model").history_.n_rows
-    words = "observe", trained / "model", trained / "held.parquet", "--out", tmp_path / "later"
-    done = run_json(capsys, *words)
-    assert done["rows"] == sl.load_model(tmp_path / "later").history_.n_rows == before + done["added"]["rows"]
-    again = run(capsys, "observe", tmp_path / "later", trained / "held.parquet")
-    assert "Added 0 rows and 0 new users" in again
 
 
 @pytest.mark.parametrize("test", [[], ["--test", "held.csv"]])

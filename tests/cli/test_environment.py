@@ -158,7 +158,7 @@ def test_help_ends_on_a_narrow_terminal(folder, columns):
 @pytest.mark.parametrize("variables", [{}, {"PYTHONUNBUFFERED": "1"}])
 def test_full_output_is_one_sentence(folder, variables):
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        done = run(folder, "datasets", "list", stdout=full, **variables)
+        done = run(folder, "inspect", "Popularity", stdout=full, **variables)
     assert done.returncode == 2
     assert done.stderr.decode().strip().endswith("No space left on device.")
 

@@ -22,7 +22,7 @@ def test_every_reader_takes_every_option_with_the_same_default(call):
     assert {name: given[name] for name in DEFAULTS} == DEFAULTS
 
 
-@pytest.mark.parametrize("command", ["check", "fit", "observe", "evaluate"])
+@pytest.mark.parametrize("command", ["check", "fit", "evaluate"])
 def test_every_option_is_a_flag(command, capsys):
     main([command, "--help"])
     words = capsys.readouterr().out.split()

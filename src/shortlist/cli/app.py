@@ -54,7 +54,6 @@ COMMANDS = {
     "recommend": "Recommend lists from a saved model.",
     "cut": "Choose where the lists of any ranker or search engine end.",
     "allocate": "Spend a number of items where they are expected to earn most.",
-    "observe": "Add events to a saved model without training, and save it.",
     "evaluate": "Evaluate lists from any source against what users did next.",
     "compare": "Compare several files of lists, with confidence intervals and p-values.",
     "reproduce": "Repeat the experiments of the paper.",
@@ -63,10 +62,9 @@ COMMANDS = {
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
     "service": "Create access tokens, activate and refit models, and delete users of a service.\n\n"
     "For example:\n  shortlist service refit shop.shortlist",
-    "datasets": "List, fetch and show published datasets.\n\nFor example:\n  shortlist datasets show sample",
     "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
-GROUPS = ("service", "datasets")  # which have commands of their own, but no function
+GROUP = "service"  # has commands of its own, but no function
 MODULES = {"compare": "evaluate"}  # commands in the file of another one
 
 
@@ -92,7 +90,7 @@ def build(command: str | None = None) -> App:
     for name, text in COMMANDS.items():
         module = MODULES.get(name, name)
         target = f"shortlist.cli.{module}:{name}_command"
-        has_help = name == command and name not in GROUPS
+        has_help = name == command and name != GROUP
         app.command(target, name=name, help=None if has_help else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."

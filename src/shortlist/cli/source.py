@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shortlist.core.engine import Engine
     from shortlist.data.columns import DataSource
-    from shortlist.data.interactions import Events, Interactions
+    from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
     from shortlist.data.lists import RankedLists
     from shortlist.models.base import Recommender
@@ -214,23 +214,6 @@ def read_source(
             "weights (ratings, quantities, …) count if the model takes --set weighting=linear, log or cap"
         )
     return data
-
-
-def read_event_source(source: str, reading: ReadOptions) -> "Events":
-    """Read events, with returns apart, and print what was found; a plain word is the name of a dataset."""
-    from shortlist.data.files import read_events
-    from shortlist.data.interactions import Events
-
-    if _is_dataset(source):
-        return Events(read_source(source, reading, training=False))
-    with warnings.catch_warnings(), guard_reading(source):
-        warnings.simplefilter("ignore", DataWarning)  # printed below
-        events, about = read_events(source, reading)
-    n_returns = events.returns.height
-    returns = f" and {n_returns:,} returns" if n_returns else ""
-    print_note(f"{redact_uri(source)}: {events.purchases.n_rows:,} rows{returns}")
-    _print_source(about)
-    return events
 
 
 def _is_dataset(source: str) -> bool:

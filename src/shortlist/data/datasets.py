@@ -169,11 +169,8 @@ class Dataset:
     """Facts about a dataset, known without a download."""
 
     name: str
-    title: str
-    home: str
-    terms: str
-    counts: str
-    preset: str  # how `load_dataset` filters the raw rows, in words
+    home: str = ""
+    terms: str = ""
     sources: tuple[Source, ...] = ()
     parse: Parser | None = field(default=None, repr=False)
     minimum: int = 0  # the preset drops items with fewer users, then users with fewer rows
@@ -349,16 +346,6 @@ def _label(data: Interactions, name: str) -> Interactions:
     return replace(data, source=replace(data.source, label=name))
 
 
-def list_datasets() -> list[Dataset]:
-    """All datasets that `load_dataset` accepts."""
-    return list(REGISTRY.values())
-
-
-def is_cached(name: str) -> bool:
-    """Whether a dataset can be loaded without a download."""
-    return find_dataset(name).is_generated or _is_intact(_folder(name))
-
-
 def find_dataset(name: str) -> Dataset:
     """The entry of a dataset in the registry."""
     if name not in REGISTRY:
@@ -368,12 +355,12 @@ def find_dataset(name: str) -> Dataset:
     return REGISTRY[name]
 
 
-def fetch(name: str, *, progress: Progress | None = None, force: bool = False) -> Path:
+def fetch(name: str, *, progress: Progress | None = None) -> Path:
     """The folder with the parsed tables of a dataset; downloads it unless it is cached."""
     dataset, folder = find_dataset(name), _folder(name)
     if dataset.parse is None:
         raise DataError(f"dataset {name!r} is generated and needs no download; use load_dataset({name!r}).")
-    if not force and _is_intact(folder):
+    if _is_intact(folder):
         return folder
     with tempfile.TemporaryDirectory(prefix="shortlist-") as folder_name:
         originals = fetch_originals(name, Path(folder_name), progress=progress)
@@ -392,7 +379,9 @@ def fetch_originals(name: str, parent: Path, *, progress: Progress | None = None
     """Download the published files into a new folder in `parent` and verify them."""
     report = progress or (lambda line: None)
     failures = []
-    for number, source in enumerate(find_dataset(name).sources):
+    dataset = find_dataset(name)
+    report(f"{name}: {dataset.terms}; see {dataset.home}")
+    for number, source in enumerate(dataset.sources):
         folder = parent / f"source{number}"
         folder.mkdir()
         try:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 import polars as pl
 
@@ -16,7 +16,6 @@ from shortlist.data.columns import (
     REQUIRED,
     AnyFormat,
     ColumnNames,
-    DataSource,
     NoRowsError,
     ReadKeywords,
     ReadOptions,
@@ -30,7 +29,7 @@ from shortlist.data.columns import (
     to_polars,
 )
 from shortlist.data.exports import EXPORTS, Export, flat_types, path_value, prepare
-from shortlist.data.interactions import Events, Interactions, check_trainable
+from shortlist.data.interactions import Interactions, check_trainable
 from shortlist.data.sources import (
     NOT_UTF8,
     SEPARATOR_NAMES,
@@ -52,7 +51,6 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
 FLAT_VISITS = re.compile(r"\(actionDetails \d+")  # Matomo's CSV has columns for each action of a visit
-T = TypeVar("T")
 MAX_SPARK_ROWS = 100_000_000  # of a DataFrame that is collected
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
@@ -138,17 +136,7 @@ def read_interactions(
     return _read(source, ReadOptions(**options), build)
 
 
-def read_events(source: str, options: ReadOptions) -> tuple[Events, DataSource]:
-    """Read events as `read_interactions` does, with returns apart, and what was recognized."""
-
-    def build(table: Table) -> tuple[Events, DataSource]:
-        table.returns_apart = options.negative_weights == "subtract"
-        return Events(Interactions.from_table(table), table.returns), table.source()
-
-    return _read(source, options, build)
-
-
-def _read(source: Any, options: ReadOptions, build: Callable[[Table], T]) -> T:
+def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactions]) -> Interactions:
     """Open the table of a source and build something from it; errors name the source."""
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
@@ -173,7 +161,7 @@ def _read(source: Any, options: ReadOptions, build: Callable[[Table], T]) -> T:
     paths, kind, label = find_sources(source, None if given in EXPORTS else given, suffixes)  # type: ignore[arg-type]
     check_encoding(kind, options.encoding)
 
-    def read(dialect: Dialect) -> T:
+    def read(dialect: Dialect) -> Interactions:
         sources = open_sources(paths, kind, dialect.encoding)
 
         def scan_table() -> Table:
@@ -407,7 +395,9 @@ def _drop_missing(rows: Any, given: ColumnNames) -> tuple[Any, str | None]:
     ), f"{n_rows - n_filled:,} of {n_rows:,} rows have no {names} and were dropped."
 
 
-def _build(build: Callable[[Table], T], open_table: Callable[[], Table], label: str) -> T:
+def _build(
+    build: Callable[[Table], Interactions], open_table: Callable[[], Table], label: str
+) -> Interactions:
     """What is built from a table, or an error that names the source."""
     try:
         return build(open_table())
