@@ -122,7 +122,7 @@ def clickstream(path, seed=0):
 def ga4(path, seed=0):
     """Events of Google Analytics 4 as BigQuery exports them: integers are strings, items are a list."""
     rows = purchases(seed)
-    lines, refunded = [], []
+    lines = []
     for order, basket in rows.groupby("order"):
         micros = int(basket["when"].iloc[0].timestamp() * 1_000_000)
         user = int(basket["user"].iloc[0])
@@ -159,19 +159,8 @@ def ga4(path, seed=0):
             head
             | {"event_name": "purchase", "event_timestamp": str(micros), "items": items, "ecommerce": sale}
         )
-        if order % 20 == 0:
-            lines.append(
-                head
-                | {
-                    "event_name": "refund",
-                    "event_timestamp": str(micros + 86_400_000_000),
-                    "items": items,
-                    "ecommerce": sale,
-                }
-            )
-            refunded.append(order)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return rows[~rows["order"].isin(refunded)]
+    return rows
 
 
 def woocommerce(path, seed=0):

@@ -171,15 +171,6 @@ def test_no_doubt_about_published_data(name):
         assert sl.check_data(sl.load_dataset(name)).doubts == ()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_exports_that_are_recognized_raise_no_doubt(tmp_path, seed):
-    for write in (exports.shopify, exports.german_excel, exports.woocommerce):
-        write(tmp_path / "e.csv", seed)
-        assert doubts_of(tmp_path / "e.csv") == ()
-    exports.ga4(tmp_path / "e.json", seed)
-    assert doubts_of(tmp_path / "e.json") == ()
-
-
 class TestShown:
     def test_counts_are_those_of_the_table(self):
         table = shop()

@@ -2,14 +2,15 @@
 
 import json
 import re
+import shlex
+from pathlib import Path
 
-import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 
 import shortlist as sl
-from shortlist.errors import ConfigError, DataError, DataWarning
+from shortlist.cli import main
+from shortlist.errors import DataError, DataWarning
 from tests import exports
 
 
@@ -27,19 +28,64 @@ def notes(data):
     return " ".join(data.source.notes)
 
 
+DOCS = Path(__file__).parents[2] / "docs" / "data.md"
+RECIPES = dict(
+    re.findall(
+        r"^\*\*(\w+).*?^```(?:bash|py)\n(.*?)^```$",
+        DOCS.read_text(encoding="utf-8").partition("\n## Exports\n")[2].partition("\n## ")[0],
+        re.MULTILINE | re.DOTALL,
+    )
+)
+
+
+@pytest.mark.parametrize("seed", range(3))
+class TestRecipes:
+    """The recipes of the page read what was bought."""
+
+    @pytest.mark.parametrize(
+        ("title", "write", "name"),
+        [
+            ("WooCommerce", exports.woocommerce, "orders.csv"),
+            ("Magento", exports.magento, "items.csv"),
+            ("PrestaShop", exports.prestashop, "details.csv"),
+            ("Amazon", exports.amazon_seller, "report.txt"),
+            ("Google", exports.ga4, "events.json"),
+            ("Matomo", exports.matomo, "visits.json"),
+        ],
+    )
+    def test_command(self, tmp_path, monkeypatch, capsys, seed, title, write, name):
+        expected = write(tmp_path / name, seed)
+        monkeypatch.chdir(tmp_path)
+        words = shlex.split(RECIPES[title].replace("\\\n", " "))
+        assert main([*words[1:], "--json"]) == 0
+        about = json.loads(capsys.readouterr().out)
+        assert (about["users"], about["items"], about["baskets"], about["rows"]) == truth(expected)
+        assert about["doubts"] == []
+
+    def test_shopify(self, tmp_path, monkeypatch, seed):
+        expected = exports.shopify(tmp_path / "orders.csv", seed)
+        monkeypatch.chdir(tmp_path)
+        names = {}
+        exec(compile(RECIPES["Shopify"], "data.md", "exec"), names)
+        assert counts(names["data"]) == truth(expected)
+        assert names["data"].weight.sum() == expected["quantity"].sum()
+        assert "no 'Email'" in notes(names["data"])
+
+    def test_every_recipe_is_tested(self, seed):
+        assert set(RECIPES) == {
+            "WooCommerce",
+            "Magento",
+            "PrestaShop",
+            "Amazon",
+            "Google",
+            "Matomo",
+            "Shopify",
+        }
+
+
 @pytest.mark.parametrize("seed", range(3))
 class TestRecognized:
     """The plain call reads what was bought, and prints what it left out."""
-
-    def test_shopify(self, tmp_path, seed):
-        expected = exports.shopify(tmp_path / "orders.csv", seed)
-        data = sl.read_interactions(tmp_path / "orders.csv")
-        assert counts(data) == truth(expected)
-        assert data.weight.sum() == expected["quantity"].sum()
-        assert "SKU-4" in data.items.values
-        assert "Product 3" in data.items.values  # it has no SKU
-        for words in ("Shopify", "cancelled orders", "refunded", "test orders", "no 'Email'"):
-            assert words in notes(data)
 
     def test_german_excel(self, tmp_path, seed):
         expected = exports.german_excel(tmp_path / "export.csv", seed)
@@ -58,44 +104,6 @@ class TestRecognized:
         )
         assert counts(data) == truth(expected)
         assert data.source.columns["item_id"] == "item.id"
-
-    def test_ga4(self, tmp_path, seed):
-        expected = exports.ga4(tmp_path / "events.json", seed)
-        data = sl.read_interactions(tmp_path / "events.json")
-        assert counts(data) == truth(expected)
-        assert data.weight.sum() == expected["quantity"].sum()
-        assert {"u1", "2.17"} <= set(data.users.values)
-        assert "GA4" in notes(data)
-
-    def test_woocommerce(self, tmp_path, seed):
-        expected = exports.woocommerce(tmp_path / "orders.csv", seed)
-        data = sl.read_interactions(tmp_path / "orders.csv")
-        assert counts(data) == truth(expected)
-        assert data.weight.sum() == expected["quantity"].sum()
-
-    def test_matomo(self, tmp_path, seed):
-        expected = exports.matomo(tmp_path / "visits.json", seed)
-        data = sl.read_interactions(tmp_path / "visits.json")
-        assert counts(data) == truth(expected)
-        assert data.weight.sum() == expected["quantity"].sum()
-
-    def test_amazon_seller(self, tmp_path, seed):
-        expected = exports.amazon_seller(tmp_path / "report.txt", seed)
-        data = sl.read_interactions(tmp_path / "report.txt")
-        assert counts(data) == truth(expected)
-        assert data.weight.sum() == expected["quantity"].sum()
-
-    def test_magento(self, tmp_path, seed):
-        expected = exports.magento(tmp_path / "items.csv", seed)
-        data = sl.read_interactions(tmp_path / "items.csv")
-        assert counts(data) == truth(expected)
-        assert data.weight.sum() == expected["quantity"].sum()
-        assert data.source.columns["item_id"] == "sku"  # item_id is the number of the line
-
-    def test_prestashop(self, tmp_path, seed):
-        expected = exports.prestashop(tmp_path / "details.csv", seed)
-        data = sl.read_interactions(tmp_path / "details.csv")
-        assert counts(data) == truth(expected)
 
     def test_etsy(self, tmp_path, seed):
         expected = exports.etsy(tmp_path / "sold.csv", seed)
@@ -126,11 +134,6 @@ class TestAdvice:
             tmp_path / "e.jsonl", where="status <> 'cancelled' and createdAt.$date > '2000'"
         )
         assert counts(data) == truth(expected)
-
-    def test_flat_visits(self, tmp_path):
-        (tmp_path / "v.csv").write_text("visitorId,itemSKU (actionDetails 2 itemDetails 0)\nv,s\n")
-        with pytest.raises(DataError, match=r"must be exported as JSON"):
-            sl.read_interactions(tmp_path / "v.csv")
 
     @pytest.mark.parametrize("line", [[f"p{k}" for k in range(30)], ["0", "1", "4.5"] * 10])
     def test_a_matrix(self, tmp_path, line):
@@ -169,68 +172,6 @@ class TestAdvice:
             assert data.time[0] // 86_400_000_000 == 19_844
 
 
-class TestChoices:
-    def test_a_plain_table_can_be_asked_for(self, tmp_path):
-        exports.woocommerce(tmp_path / "orders.csv")
-        every = len(pd.read_csv(tmp_path / "orders.csv"))
-        data = sl.read_interactions(
-            tmp_path / "orders.csv",
-            format="csv",
-            user_id="billing_email",
-            where="true",
-            basket_id="order_id",
-            item_id="item_product_id",
-        )
-        assert data.n_rows + data.duplicates == every
-        assert "recognized" not in notes(data)
-
-    def test_a_condition_on_the_event_replaces_the_rule(self, tmp_path):
-        exports.ga4(tmp_path / "e.jsonl")
-        data = sl.read_interactions(tmp_path / "e.jsonl", where="event_name = 'view_item'")
-        assert data.n_rows == 400
-
-    def test_named_columns_take_precedence(self, tmp_path):
-        exports.shopify(tmp_path / "o.csv")
-        data = sl.read_interactions(tmp_path / "o.csv", item_id="Lineitem name", item_name="")
-        assert data.source.columns["item_id"] == "Lineitem name"
-        assert data.item_names is None
-
-    def test_the_format_can_be_named_for_any_file_name(self, tmp_path):
-        expected = exports.ga4(tmp_path / "events-000000000000")
-        assert counts(sl.read_interactions(tmp_path / "events-000000000000", format="ga4")) == truth(expected)
-
-    def test_a_report_without_buyers(self, tmp_path):
-        exports.amazon_seller(tmp_path / "r.txt")
-        table = pd.read_csv(tmp_path / "r.txt", sep="\t").drop(columns="buyer-email")
-        table.to_csv(tmp_path / "r.txt", sep="\t", index=False)
-        with pytest.raises(DataError, match="must have a column that names the buyer"):
-            sl.read_interactions(tmp_path / "r.txt")
-
-    def test_tables_in_memory(self, tmp_path):
-        expected = exports.shopify(tmp_path / "o.csv")
-        table = pd.read_csv(tmp_path / "o.csv")
-        for frame in (
-            table,
-            pl.from_pandas(table),
-            pl.from_pandas(table).lazy(),
-            pa.Table.from_pandas(table),
-        ):
-            assert counts(sl.read_interactions(frame)) == truth(expected)
-
-    def test_a_missing_quantity_is_one(self, tmp_path):
-        exports.ga4(tmp_path / "e.jsonl")
-        rows = [json.loads(line) for line in (tmp_path / "e.jsonl").read_text().splitlines()]
-        for row in rows:
-            row["items"] = [item | {"quantity": None} for item in row["items"]]
-        (tmp_path / "e.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        data = sl.read_interactions(tmp_path / "e.jsonl")
-        assert set(data.weight.tolist()) == {1.0}
-
-    def test_unknown_format(self, tmp_path):
-        with pytest.raises(ConfigError, match=r"format must be one of .*shopify"):
-            sl.read_interactions(tmp_path / "e.csv", format="xls")
-
-
 @pytest.mark.parametrize("preamble", ["", "sep=;\r\n", "\ufeff"])
 @pytest.mark.parametrize("encoding", ["cp1252", "utf-8", "utf-16"])
 def test_everything_excel_writes(tmp_path, encoding, preamble):
@@ -239,121 +180,6 @@ def test_everything_excel_writes(tmp_path, encoding, preamble):
     expected = exports.german_excel(tmp_path / "e.csv", encoding=encoding, preamble=preamble)
     data = sl.read_interactions(tmp_path / "e.csv")
     assert counts(data) == truth(expected)
-
-
-class TestNested:
-    ROWS = (
-        {"user": {"id": "a"}, "when": 1, "cart": {"lines": [{"sku": "x", "n": 1}, {"sku": "y", "n": 2}]}},
-        {"user": {"id": "b"}, "when": 2, "cart": {"lines": []}},
-        {"user": {"id": "c"}, "when": 3, "cart": {"lines": [{"sku": "y", "n": 1}]}},
-    )
-
-    def test_paths(self, tmp_path):
-        path = tmp_path / "e.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in self.ROWS))
-        data = sl.read_interactions(
-            path, user_id="user.id", item_id="cart.lines[].sku", weight="cart.lines[].n", timestamp="when"
-        )
-        assert data.to_frame().select("user_id", "item_id", "weight").rows() == [
-            ("a", "x", 1.0),
-            ("a", "y", 2.0),
-            ("c", "y", 1.0),
-        ]
-        assert "1 rows with an empty list 'cart.lines' were dropped" in notes(data)
-        assert (
-            data.fingerprint
-            == sl.read_interactions(path, timestamp="when", weight="cart.lines[].n").fingerprint
-        )
-
-    def test_parquet_and_conditions_on_paths(self, tmp_path):
-        pl.DataFrame(self.ROWS).write_parquet(tmp_path / "e.parquet")
-        data = sl.read_interactions(
-            tmp_path / "e.parquet", timestamp="when", where="cart.lines[].n < 2", weight=""
-        )
-        assert data.to_frame().select("user_id", "item_id").rows() == [("a", "x"), ("c", "y")]
-
-    def test_lists_of_plain_values(self):
-        table = pl.DataFrame({"user": ["a", "b"], "bought": [["x", "y"], ["y"]]})
-        assert sl.read_interactions(table, item_id="bought[]").n_rows == 3
-
-    def test_two_lists_are_refused(self):
-        table = pl.DataFrame({"user": ["a"], "p": [[{"id": 1}]], "q": [[{"n": 1}]]})
-        with pytest.raises(DataError, match=r"one list only, got 'p\[\]' and 'q\[\]'"):
-            sl.read_interactions(table, item_id="p[].id", weight="q[].n")
-
-    def test_an_object_as_an_id_says_its_path(self):
-        table = pl.DataFrame({"user": ["a", "b"], "item": [{"a": 1}, {"a": 2}]})
-        with pytest.raises(DataError, match=r"'item\.a'"):
-            sl.read_interactions(table)
-
-
-TABLE = pl.DataFrame(
-    {
-        "user": ["a", "a", "b", "c"],
-        "item": ["x", "y", "x", "y"],
-        "what happened": ["view", "purchase", "purchase", None],
-        "price": ["1,50", "2,00", "3,00", "4,00"],
-    }
-)
-
-
-class TestWhere:
-    @pytest.mark.parametrize(
-        ("condition", "n_rows"),
-        [
-            ("\"what happened\" = 'purchase'", 2),
-            ("\"what happened\" <> 'purchase'", 1),
-            ("\"what happened\" in ('view', 'purchase') and price > 1.5", 2),
-            ("price between 2 and 3 or user = 'c'", 3),
-            ("lower(\"what happened\") like 'pur%'", 2),
-            ("user = 'a(b)' or item = 'x'", 2),
-        ],
-    )
-    def test_rows(self, condition, n_rows):
-        data = sl.read_interactions(TABLE, where=condition, training=False)
-        assert data.n_rows == n_rows
-        assert f"{4 - n_rows} of 4 rows are not where" in notes(data)
-
-    def test_files(self, tmp_path):
-        TABLE.write_csv(tmp_path / "e.csv")
-        TABLE.write_parquet(tmp_path / "e.parquet")
-        TABLE.write_ndjson(tmp_path / "e.jsonl")
-        for name in ("e.csv", "e.parquet", "e.jsonl"):
-            data = sl.read_interactions(tmp_path / name, where="\"what happened\" = 'purchase'")
-            assert data.to_frame()["user_id"].to_list() == ["a", "b"]
-
-    @pytest.mark.parametrize(
-        "bad",
-        [
-            "",
-            5,
-            "event = ",
-            "nothing = 'x'",
-            "price",
-            "1 = 1",
-            "user = 3",
-            "user in (select user from self)",
-            "read_csv('e.csv') = 1",
-            "rpad(user, 1000000000, 'x') = 'a'",
-            "count(user) > 1",
-            "user = 'a'; drop table x",
-            "__import__('os') = 1",
-            "user = 'a' -- " + "x" * 3000,
-            "(" * 500 + "user = 'a'" + ")" * 500,
-        ],
-    )
-    def test_other_text_is_refused(self, bad):
-        with pytest.raises(ConfigError, match="where must be a condition in SQL") as caught:
-            sl.read_interactions(TABLE, where=bad)
-        assert len(str(caught.value)) < 600
-
-    def test_no_row_is_left(self):
-        with pytest.raises(DataError, match=r"got none of 4 .*'purchase'"):
-            sl.read_interactions(TABLE, where="\"what happened\" = 'buy'")
-
-    def test_a_database_has_its_own(self, tmp_path):
-        with pytest.raises(ConfigError, match="query"):
-            sl.read_interactions(f"sqlite:///{tmp_path}/x.db", table="t", where="a = 1")
 
 
 class TestFuture:

@@ -8,8 +8,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.data.columns import AnyFormat, ReadKeywords, ReadOptions
-from shortlist.data.exports import EXPORTS
+from shortlist.data.columns import Format, ReadKeywords, ReadOptions
 from shortlist.data.sources import FORMATS
 from shortlist.recommend.request import RequestKeywords, RequestOptions
 
@@ -43,5 +42,5 @@ def test_a_wrong_keyword_is_refused():
         sl.recommend_to_folder(sl.Popularity(), "lists", max_item=3)
 
 
-def test_formats_are_those_of_files_and_exports():
-    assert set(get_args(AnyFormat)) == {*FORMATS.values(), *EXPORTS}
+def test_formats_are_those_of_files():
+    assert set(get_args(Format)) == {*FORMATS.values()}

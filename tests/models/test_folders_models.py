@@ -23,7 +23,6 @@ from shortlist.models.factorization import model as dynamic_k
 from shortlist.models.factorization.model import collect_statistics, fit_sizes
 from shortlist.models.factorization.representation import Trend
 from shortlist.models.folders import ROWS
-from tests import exports
 from tests.models.cases import bits, crowd, model
 
 COLUMNS = ["indptr", "item", "baskets", "user_baskets", "time", "weight"]
@@ -128,24 +127,8 @@ def test_files_are_read_with_the_options_of_one_machine(tmp_path):
             divide(paths, tmp_path / "rows", **options | {name: "error"})
     with pytest.raises(DataError, match="where must leave some rows"):
         divide(paths, tmp_path / "rows", **options | {"where": "event = 'sale'"})
-    with pytest.raises(ConfigError, match=r"format must be 'parquet' or an export"):
+    with pytest.raises(ConfigError, match=r"format must be 'parquet'"):
         divide(paths, tmp_path / "rows", "csv")
-
-
-@pytest.mark.parametrize("n_files", [1, 3])
-def test_exports_in_files(tmp_path, n_files):
-    exports.woocommerce(tmp_path / "orders.csv")
-    frame = pl.read_csv(tmp_path / "orders.csv", infer_schema_length=None)
-    paths = write_files(tmp_path / "files", frame, n_files)
-    whole = sl.read_interactions(tmp_path / "files", negative_weights="drop")
-    ranges = divide(paths, tmp_path / "rows", negative_weights="drop")
-    assert ranges.users(0, ranges.n_users).interactions(ranges.items).fingerprint == whole.fingerprint
-    assert any("WooCommerce" in note for note in ranges.source.notes)
-    exports.shopify(tmp_path / "shopify.csv")
-    paths = write_files(tmp_path / "shopify", pl.read_csv(tmp_path / "shopify.csv"), n_files)
-    if n_files > 1:
-        with pytest.raises(DataError, match="must be in one file"):
-            divide(paths, tmp_path / "rows")
 
 
 def test_files_of_other_types_are_refused(tmp_path):
@@ -242,7 +225,7 @@ def test_commands_read_the_folder_of_a_model(tmp_path, capsys):
             ["--out", "model", "--model", "BPRMF", "--separator", ";"],
             "separator must be None if files",
         ),
-        (["--out", "model", "--model", "BPRMF", "--format", "csv"], "format must be 'parquet' or an export"),
+        (["--out", "model", "--model", "BPRMF", "--format", "csv"], "format must be 'parquet'"),
         (["--out", "model.shortlist", "--checkpoint", "run"], "--checkpoint needs --ray and a folder"),
         (["--out", "files", "--model", "BPRMF"], "must be a new or empty folder"),
     ],

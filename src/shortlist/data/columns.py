@@ -33,9 +33,6 @@ NegativeWeights = Literal["subtract", "drop", "keep"]
 Missing = Literal["error", "drop"]
 Future = Literal["error", "drop", "keep"]
 Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
-AnyFormat = Literal[
-    Format, "shopify", "woocommerce", "magento", "prestashop", "ga4", "matomo", "amazon-seller"
-]
 ALL_ROWS = "true"  # the condition that every row fulfills
 
 
@@ -64,12 +61,12 @@ class ReadKeywords(TypedDict, total=False):
     basket_id: str | None
     item_name: str | None
     time_format: str | None
-    where: str | None
+    where: str | tuple[str, ...] | None
     negative_weights: NegativeWeights
     min_rating: float | None
     missing: Missing
     future: Future
-    format: AnyFormat | None
+    format: Format | None
     separator: str | None
     header: str | None
     encoding: str | None
@@ -101,7 +98,7 @@ class ReadOptions:
     time_format
         Format of the times, such as %d.%m.%Y.
     where
-        Condition in SQL for the rows to read, such as "event = 'purchase'".
+        Condition in SQL for the rows to read, such as "event = 'purchase'"; several must all be true.
     negative_weights
         Negative quantities: subtract returns from purchases, drop or keep the rows.
     min_rating
@@ -111,7 +108,7 @@ class ReadOptions:
     future
         Rows with a time after tomorrow.
     format
-        Kind of the export, if its columns do not show it; csv or jsonl: a plain table.
+        Format of the file, if its name does not show it.
     separator
         Separator of the fields in a text file.
     header
@@ -131,12 +128,12 @@ class ReadOptions:
     basket_id: str | None = None
     item_name: str | None = None
     time_format: str | None = None
-    where: str | None = None
+    where: str | tuple[str, ...] | None = None
     negative_weights: NegativeWeights = "subtract"
     min_rating: float | None = None
     missing: Missing = "error"
     future: Future | None = "error"  # None: times are not compared with the clock
-    format: AnyFormat | None = None
+    format: Format | None = None
     separator: str | None = None
     header: str | None = None
     encoding: str | None = None
@@ -147,6 +144,12 @@ class ReadOptions:
     def pick(cls, arguments: Mapping[str, Any]) -> Self:
         """The options among the arguments of a call; the others have their defaults."""
         return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The conditions that rows must fulfill."""
+        where = self.where if isinstance(self.where, (list, tuple)) else (self.where,)
+        return tuple(condition for condition in where if condition is not None and condition != ALL_ROWS)
 
     @property
     def names(self) -> ColumnNames:
@@ -163,7 +166,7 @@ class ReadOptions:
         if self.future is not None:
             check_choice("future", self.future, get_args(Future))
         if self.format is not None:
-            check_choice("format", self.format, get_args(AnyFormat))
+            check_choice("format", self.format, get_args(Format))
         if self.min_rating is not None and not is_finite(self.min_rating):
             raise ConfigError(
                 f"min_rating must be a number, got {short_repr(self.min_rating)}; pass the lowest rating "
@@ -441,7 +444,6 @@ class Table:
 
     def _find_kinds(self, frame: Any) -> None:
         """Doubt that all rows are purchases if an unused column has events, states or flags that are none."""
-        where = self.options.where or ""
         sessions = set(ROLE_WORDS["basket_id"].split())
         words = {name: set(name_words(name)) for name in self.unused}
         named = [name for name in self.unused if words[name] & {*KIND_WORDS, *FLAG_WORDS, *sessions}]
@@ -450,7 +452,8 @@ class Table:
             text = _plain_values(column)
             if not len(text):
                 continue
-            name, is_settled = column.name, where == ALL_ROWS or column.name in where
+            name, conditions = column.name, self.options.conditions
+            is_settled = self.options.where == ALL_ROWS or any(name in text for text in conditions)
             advice = None if is_settled else _advise_where(column, text, words[name])
             if advice is not None:
                 values = ", ".join(text.value_counts(sort=True).to_series(0).head(4).to_list())

@@ -14,7 +14,6 @@ from shortlist.data.columns import (
     MAX_NAMED,
     PREVIEW_ROWS,
     REQUIRED,
-    AnyFormat,
     ColumnNames,
     NoRowsError,
     ReadKeywords,
@@ -23,13 +22,12 @@ from shortlist.data.columns import (
     check_distinct,
     column_names,
     match_columns,
-    plain_name,
     preview_columns,
     settle_names,
     to_polars,
 )
-from shortlist.data.exports import EXPORTS, Export, flat_types, path_value, prepare
 from shortlist.data.interactions import Interactions, check_trainable
+from shortlist.data.select import flat_types, path_value, select
 from shortlist.data.sources import (
     NOT_UTF8,
     SEPARATOR_NAMES,
@@ -50,7 +48,6 @@ from shortlist.data.sql import SCHEME, read_sql
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri
 
-FLAT_VISITS = re.compile(r"\(actionDetails \d+")  # Matomo's CSV has columns for each action of a visit
 MAX_SPARK_ROWS = 100_000_000  # of a DataFrame that is collected
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
@@ -87,14 +84,12 @@ def read_interactions(
         Whether a row without a user or an item, such as the order of a guest, is an error, or dropped and
         counted in `source`.
     where
-        Condition in SQL for the rows to read, such as "event = 'purchase' and price > 0".
+        Condition in SQL for the rows to read, such as "event = 'purchase' and price > 0"; of several, all
+        must be true.
     future
         Whether a time after tomorrow is an error, or such rows are dropped or kept.
     format
-        File format, for files without a known extension, or the kind of an export: "shopify", "woocommerce",
-        "magento", "prestashop", "ga4", "matomo" or "amazon-seller". Exports are recognized by their columns;
-        cancelled, refunded and test orders are dropped. "csv", "jsonl" or "parquet" reads them as a plain
-        table.
+        File format, for files without a known extension.
     separator
         Field separator of a text file; None recognizes commas, semicolons, tabs and bars.
     header
@@ -141,7 +136,7 @@ def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactio
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
         check_encoding(label, options.encoding)
-        if options.where is not None:
+        if options.conditions:
             raise ConfigError(
                 "where needs a file or a table; write the condition in query.", parameter="where"
             )
@@ -156,9 +151,7 @@ def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactio
         )
     if is_table:
         return _build(build, lambda: _open_frame(source, options), "table")
-    given = options.format
-    suffixes = None if given not in EXPORTS else "jsonl" if given in ("ga4", "matomo") else "csv"
-    paths, kind, label = find_sources(source, None if given in EXPORTS else given, suffixes)  # type: ignore[arg-type]
+    paths, kind, label = find_sources(source, options.format)
     check_encoding(kind, options.encoding)
 
     def read(dialect: Dialect) -> Interactions:
@@ -191,18 +184,16 @@ def _open_scan(
     paths: list[Path],
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """The table of files: an export, nested or flat."""
+    """The table of files, nested or flat."""
     names, is_nested = _flat_names(scan)
-    export, recognized = _find_export(options.format, names)
-    if export is None:
-        chosen, recognized = settle_names(partial(_preview, scan), names, options.names)
-        options = options.with_names(chosen)
+    chosen, recognized = settle_names(partial(_preview, scan), names, options.names)
+    parsed = options.with_names(chosen)
     notes = (*notes, *recognized)
     rows: pl.LazyFrame | pl.DataFrame = scan
-    whole, parsed = scan, options
-    if export is not None or options.where is not None or is_nested:
-        rows, names, parsed, more = prepare(scan, options, export)
-        whole = _with_names(scan, names)
+    whole = scan
+    if options.conditions or is_nested:
+        rows, names, roles, more = select(scan, chosen, options.conditions)
+        whole, parsed = _with_names(scan, names), options.with_names(chosen._replace(**roles))
         notes = (*notes, *more)
     if kind == "jsonl":
         rows = check_json_ids(paths, rows.lazy(), parsed.names)
@@ -229,23 +220,15 @@ def open_each(paths: list[Path], options: ReadOptions) -> Callable[[Path], Table
     """A function that opens one of several Parquet files, all with the columns that suit the first one."""
     for name in ("format", "separator", "header", "encoding", "query", "table"):
         value = getattr(options, name)
-        if value is not None and value not in ("parquet", *EXPORTS):
-            rule = "'parquet' or an export" if name == "format" else "None"
+        if value is not None and value != "parquet":
+            rule = "'parquet'" if name == "format" else "None"
             raise ConfigError(
                 f"{name} must be {rule} if files are read on a cluster, got {short_repr(value)}; omit it.",
                 parameter=name,
             )
     scan = pl.scan_parquet([paths[0]], glob=False)
-    names, _ = _flat_names(scan)
-    export, _ = _find_export(options.format, names)
-    if export is None:
-        chosen, _ = settle_names(partial(_preview, scan), names, options.names)
-        options = options.with_names(chosen)
-    elif export.first_line and len(paths) > 1:
-        raise DataError(
-            f"{export.title} must be in one file if they are read on a cluster, got {len(paths)} files: only "
-            "the first line of an order says whether it was cancelled; write one file."
-        )
+    chosen, _ = settle_names(partial(_preview, scan), _flat_names(scan)[0], options.names)
+    options = options.with_names(chosen)
     return partial(open_parquet, options)
 
 
@@ -262,11 +245,7 @@ def _open_frame(frame: Any, options: ReadOptions) -> Table:
     names = column_names(frame)
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         scan = frame.lazy()
-    elif (
-        _find_export(options.format, names)[0] is None
-        and options.where is None
-        and options.missing == "error"
-    ):
+    elif not options.conditions and options.missing == "error":
         chosen, notes = settle_names(partial(preview_columns, frame), names, options.names)
         table = Table(frame, options.with_names(chosen))  # which converts only the columns that it needs
         table.notes[:0] = notes
@@ -280,7 +259,7 @@ def _open_spark(df: Any, options: ReadOptions) -> Table:
     """The table of a Spark DataFrame; only the columns that are needed are collected, if these are plain."""
     names = check_distinct(df.columns)
     is_plain = not any(kind.startswith(("struct", "array", "map")) for _, kind in df.dtypes)
-    if is_plain and _find_export(options.format, names)[0] is None and options.where is None:
+    if is_plain and not options.conditions:
         preview = pl.DataFrame(collect_arrow(df.limit(PREVIEW_ROWS)))
         chosen, notes = settle_names(partial(preview_columns, preview), names, options.names)
         needed = match_columns(names, chosen).values()
@@ -318,25 +297,6 @@ def collect_arrow(df: Any, max_rows: int | None = None) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.Table.from_batches(df._collect_as_arrow(), to_arrow_schema(df.schema))  # Spark 3.5
-
-
-def _find_export(given: AnyFormat | None, names: list[str]) -> tuple[Export | None, list[str]]:
-    """The export that is named, or that has such columns, and a note on what was recognized."""
-    if given is not None:
-        return EXPORTS.get(given), []
-    if any(map(FLAT_VISITS.search, names)):
-        raise DataError(
-            "visits of Matomo must be exported as JSON, got CSV, which has a column for each item of a "
-            "visit; choose JSON in the export, and read that file."
-        )
-    plain = set(map(plain_name, names))
-    for name, export in EXPORTS.items():
-        if any(columns <= plain for columns in export.signature):
-            note = (
-                f"recognized as {export.title} (--format {name}); --format csv or jsonl reads a plain table."
-            )
-            return export, [note]
-    return None, []
 
 
 def _with_names(scan: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:

@@ -16,7 +16,6 @@ from shortlist.core.engine import Engine
 from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
 from shortlist.data.columns import NO_TIME, NO_WEIGHT, DataSource, NoRowsError, Table, number_unit
-from shortlist.data.exports import flat_types
 from shortlist.data.history import ARRAYS, History, StoredRows, Totals, store_rows
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import (
@@ -31,6 +30,7 @@ from shortlist.data.interactions import (
     in_last_basket,
     slice_users,
 )
+from shortlist.data.select import flat_types
 from shortlist.errors import DataError
 from shortlist.kernels.rows import ArrayParts, starts
 from shortlist.types import Bools, Floats, Ints, Longs

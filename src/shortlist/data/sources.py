@@ -368,13 +368,11 @@ def advise_format(path: Path) -> str:
 
 
 def find_sources(
-    source: str | Path | Sequence[str | Path], kind: Format | None, default: Format | None = None
+    source: str | Path | Sequence[str | Path], kind: Format | None
 ) -> tuple[list[Path], Format, str]:
-    """(files, their format, what to call them in messages); `default` is for names without a usual suffix."""
+    """(files, their format, what to call them in messages)."""
     paths = find_files(source)
     label = paths[0] if len(paths) == 1 or not isinstance(source, (str, Path)) else source
-    if default is not None and _suffix(paths[0]) not in FORMATS | BARE_SUFFIXES:
-        kind = default
     return paths, kind or detect_format(paths), str(label)
 
 
