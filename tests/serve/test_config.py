@@ -3,9 +3,8 @@
 import pytest
 
 from shortlist.errors import ConfigError
-from shortlist.serve.config import ServeConfig, load_config, parse_refit_time
+from shortlist.serve.config import ServeConfig, load_config
 from shortlist.serve.schemas import check_id
-from shortlist.serve.service import next_time
 from shortlist.serve.tokens import create_token, find_token, read_tokens
 
 
@@ -29,7 +28,6 @@ class TestConfig:
             ("port = true\n", "port in .* must be a whole number"),
             ("port = 0\n", "port must be between"),
             ("port = [\n", "not valid TOML"),
-            ('refit = "at night"\n', "refit must be daily@HH:MM"),
         ],
     )
     def test_wrong_files(self, tmp_path, text, words):
@@ -52,14 +50,6 @@ class TestConfig:
         config = ServeConfig(model=str(tmp_path / "shop.shortlist"))
         assert config.database == f"sqlite:///{tmp_path.resolve() / 'shop.events.sqlite'}"
         assert ServeConfig(model="x", db="postgresql://u@h/d").database == "postgresql+psycopg://u@h/d"
-
-    def test_refit_time(self):
-        from datetime import datetime
-
-        assert parse_refit_time("daily@03:05") == (3, 5)
-        now = datetime(2026, 5, 1, 2, 0)
-        assert next_time("daily@03:05", now) == datetime(2026, 5, 1, 3, 5)
-        assert next_time("daily@01:00", now) == datetime(2026, 5, 2, 1, 0)
 
 
 class TestTokens:

@@ -43,30 +43,38 @@ def last(name):
     return [arguments for kind, arguments in instructions() if kind == name][-1]
 
 
-class TestUnit:
-    def test_systemd_accepts_the_unit(self, tmp_path):
+UNITS = ("shortlist.service", "shortlist-refit.service")
+
+
+class TestUnits:
+    @pytest.mark.parametrize("name", UNITS)
+    def test_systemd_accepts_the_unit(self, tmp_path, name):
         if shutil.which("systemd-analyze") is None:
             pytest.skip("no systemd-analyze here (Debian: apt-get install systemd)")
-        text = (PACKAGING / "shortlist.service").read_text()
+        text = (PACKAGING / name).read_text()
         command = re.search(r"^ExecStart=(\S+)", text, re.MULTILINE)[1]
         assert command.endswith("/bin/shortlist")
-        unit = tmp_path / "shortlist.service"
+        unit = tmp_path / name
         unit.write_text(text.replace(command, shutil.which("true")))  # nothing is installed at its path
+        timer = PACKAGING / "shortlist-refit.timer"
+        units = [str(unit), *([str(timer)] if name == UNITS[1] else [])]
         found = subprocess.run(
-            ["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, timeout=60
+            ["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60
         )
         assert (found.returncode, found.stderr.strip()) == (0, "")
 
-    def test_the_service_is_not_root_and_may_write_only_its_folders(self):
-        text = (PACKAGING / "shortlist.service").read_text()
+    @pytest.mark.parametrize("name", UNITS)
+    def test_the_service_is_not_root_and_may_write_only_its_folders(self, name):
+        text = (PACKAGING / name).read_text()
         for line in ("User=shortlist", "ProtectSystem=strict", "NoNewPrivileges=yes"):
             assert line in text.splitlines()
 
-    def test_the_unit_exposes_little(self):
+    @pytest.mark.parametrize("name", UNITS)
+    def test_the_unit_exposes_little(self, name):
         if shutil.which("systemd-analyze") is None:
             pytest.skip("no systemd-analyze here (Debian: apt-get install systemd)")
         command = ["systemd-analyze", "security", "--offline=true", "--threshold=30"]
-        unit = str(PACKAGING / "shortlist.service")
+        unit = str(PACKAGING / name)
         found = subprocess.run([*command, unit], capture_output=True, text=True, timeout=60)
         assert found.returncode == 0, found.stdout[-200:]
 

@@ -6,8 +6,6 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.serve import service
-from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import remove_old_models
 from shortlist.serve.store import EventStore
 from tests.serve.conftest import start
@@ -50,7 +48,7 @@ def test_only_the_latest_refits_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("keep", [3, 10])
-def test_a_scheduled_refit_has_the_settings_of_the_service(folder, monkeypatch, capsys, keep):
+def test_a_refit_has_the_settings_of_the_service(folder, monkeypatch, capsys, keep):
     """It keeps as many models as they say, and uses their database."""
     path, address = folder / "shop.shortlist", f"sqlite:///{folder / 'elsewhere.sqlite'}"
     store = EventStore(address)
@@ -61,30 +59,9 @@ def test_a_scheduled_refit_has_the_settings_of_the_service(folder, monkeypatch, 
     row = {"item_id": "i1", "time": 1_735_776_000_000_000, "weight": None, "list_id": None, "received": 0.0}
     store.add_events([[row | {"event_id": f"e{n}", "user_id": f"u{n}"} for n in range(1, 60)]])
 
-    class Inside:
-        """The command, in this process."""
-
-        returncode = 0
-
-        def __init__(self, command, env, **_):
-            self.command, self.env = command, env
-
-        def communicate(self):
-            with monkeypatch.context() as patched:
-                for name, value in self.env.items():
-                    patched.setenv(name, value)
-                self.returncode = main(self.command[3:])
-            return b"", b""
-
-        def poll(self):
-            return self.returncode
-
-    monkeypatch.setattr(service.subprocess, "Popen", Inside)
-    config = ServeConfig(model=str(path), db=address, keep_models=keep, refit="daily@03:00")
-    schedule = service.RefitSchedule(config, store)
-    schedule._refit()
-    schedule.close()
-    assert schedule._process.returncode == 0, capsys.readouterr().err
+    monkeypatch.setenv("SHORTLIST_SERVE_DB", address)
+    monkeypatch.setenv("SHORTLIST_SERVE_KEEP_MODELS", str(keep))
+    assert main(["service", "refit", str(path)]) == 0, capsys.readouterr().err
     assert store.activations(1)[0].note == "refit"
     assert [copy.exists() for copy in earlier] == [keep == 10] * 3 + [True] * 2
     store.close()

@@ -20,7 +20,6 @@ def serve_command(
     port: int | None = None,
     workers: int | None = None,
     token_file: str | None = None,
-    refit: str | None = None,
     log_share: float | None = None,
     config: Path | None = None,
     demo: Annotated[bool, Parameter(show_default=False)] = False,
@@ -49,8 +48,6 @@ def serve_command(
         Processes that answer requests; default: 1.
     token_file
         File of hashed tokens, from `shortlist service token`; needed beyond loopback.
-    refit
-        When to refit, such as daily@03:00 (time of this machine).
     log_share
         Share of lists that are logged; default: 1.
     config
@@ -80,7 +77,6 @@ def serve_command(
             "port": port,
             "workers": workers,
             "token_file": token_file,
-            "refit": refit,
             "log_share": log_share,
         },
         file=config,

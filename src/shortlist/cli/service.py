@@ -152,7 +152,7 @@ def refit_model(
 ) -> None:
     """Fit the served model again with the stored events, and activate it if it is not worse.
 
-    Run it from cron, or let `serve --refit` run it. The new model is checked
+    Run it from cron, a systemd timer or a CronJob. The new model is checked
     against the one in service on the latest day. If it is not worse, it is saved
     beside it and activated; running services switch to it without a restart.
     Variables of the service, such as SHORTLIST_SERVE_DB, are read too.

@@ -34,7 +34,6 @@ from shortlist.serve.lists import check_count
 from shortlist.serve.schemas import RequestError, check_id, invalid_body
 from shortlist.serve.service import LARGE_BODY, Service
 from shortlist.serve.store import StoreError
-from shortlist.serve.telemetry import describe_request, start_tracing, trace_requests
 from shortlist.text import printable
 from shortlist.types import Longs
 
@@ -357,21 +356,15 @@ def create_app(service: Service) -> ASGIApp:
     for kind in (ShortlistError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
     app.include_router(router)
-    is_traced = start_tracing()
-
-    def observe(route: str, status: int, seconds: float) -> None:
-        describe_request(route, status)
-        service.metrics.count_request(route, status, seconds)
-
     gate = Gate(
         app,
         config=service.config,
         routes=[route for route in router.routes if isinstance(route, APIRoute)],
         tokens=service.tokens,
-        observe=observe if is_traced else service.metrics.count_request,
+        observe=service.metrics.count_request,
         direct={("POST", "/v1/recommend"): (service.answer_lists, service.begin_lists)},
     )
-    return trace_requests(gate) if is_traced else gate
+    return gate
 
 
 def _on_signal(name: str, action: Callable[[], None]) -> None:

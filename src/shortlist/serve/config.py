@@ -39,7 +39,6 @@ class ServeConfig:
     keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
     poll: float = 0.1  # seconds between two looks for new events and activations
     cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
-    refit: str = ""  # "daily@03:00" or empty
     keep_models: int = 3  # refitted models that are kept
     share_models: int = 1 << 30  # bytes; larger model files are not sent to other servers by PostgreSQL
     drain: float = 5.0  # seconds from SIGTERM, when /ready turns 503, until connections are closed
@@ -73,8 +72,6 @@ class ServeConfig:
             raise ConfigError(
                 f"start_with must be {' or '.join(STARTS)}, got {self.start_with!r}; change the setting."
             )
-        if self.refit:
-            parse_refit_time(self.refit)
         if not self.token_file and not is_loopback(self.host):
             raise ConfigError(
                 f"a token file is needed to listen on {self.host}, because anybody on the network could "
@@ -115,15 +112,6 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def parse_refit_time(text: str) -> tuple[int, int]:
-    """(hour, minute) of "daily@03:00"."""
-    word, _, clock = text.partition("@")
-    hour, _, minute = clock.partition(":")
-    if word == "daily" and hour.isdecimal() and minute.isdecimal() and int(hour) < 24 and int(minute) < 60:
-        return int(hour), int(minute)
-    raise ConfigError(f"refit must be daily@HH:MM, got {text!r}; for example daily@03:00.")
 
 
 def load_config(

@@ -28,7 +28,6 @@ from shortlist.models.base import Recommender, load_model
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
 from shortlist.serve.store import PART_BYTES, Activation, EventStore, ForgottenUser, StoreError
-from shortlist.serve.telemetry import traced
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of malloc.h
 ARENAS = 2
@@ -282,7 +281,6 @@ class Deployment:
             reason = reason.replace(f"{folder}/", "").replace(str(folder), "the folder")
         return f"model {name[:80]!r} could not be activated: {reason}"
 
-    @traced("load model")
     def _prepare(self, activation: Activation) -> ServedModel:
         """Load a model, add the events that its file does not contain, and compute a few lists."""
         model = load_activated(self._store, self._folder, activation)

@@ -2,16 +2,12 @@
 
 import asyncio
 import gc
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +20,7 @@ from shortlist.errors import ModelFileError, ShortlistError
 from shortlist.recommend.request import CutoffChoice
 from shortlist.serve import clock
 from shortlist.serve.clock import now, write_log
-from shortlist.serve.config import PREFIX, ServeConfig, parse_refit_time
+from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.feedback import Feedback
@@ -42,7 +38,6 @@ from shortlist.serve.lists import (
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
 from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
-from shortlist.serve.telemetry import add_attribute, start_tracing, traced
 from shortlist.serve.tokens import TokenFile
 
 T = TypeVar("T")
@@ -69,74 +64,6 @@ class Retention:
         removed = self._store.remove_old(at - self._days * DAY_SECONDS, DELETE_AT_ONCE)
         self._has_more = removed == DELETE_AT_ONCE
         return removed
-
-
-LONGEST_WAIT = 10.0  # seconds between two looks at the clock
-
-
-class RefitSchedule:
-    """Waits for the time of day; one worker of all starts the refit."""
-
-    def __init__(self, config: ServeConfig, store: EventStore) -> None:
-        self._config, self._store = config, store
-        self._stop = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread = threading.Thread(target=self._run, name="refit-schedule", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """Stop waiting; a refit that runs is ended, the model in service stays."""
-        self._stop.set()
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
-        self._thread.join()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
-        """Look at the clock now and then; a clock that was set delays no refit by more than a day."""
-        last = now()
-        while not self._stop.wait(LONGEST_WAIT):
-            current = now()
-            due = next_time(self._config.refit, datetime.fromtimestamp(min(last, current))).timestamp()
-            last = current
-            if due > current:
-                continue
-            try:
-                if self._store.claim("refit turn", int(due), ahead=DAY_SECONDS):
-                    self._refit()
-            except ShortlistError as error:
-                write_log({"level": "error", "task": "refit", "problem": str(error)})
-            except Exception as error:  # tomorrow is another day
-                write_log({"level": "error", "task": "refit", "problem": type(error).__name__})
-
-    @traced("refit")
-    def _refit(self) -> None:
-        """Run the command to its end; the address of the store is passed in the environment."""
-        command = [sys.executable, "-m", "shortlist", "service", "refit", self._config.model, "--json"]
-        environment = {
-            **os.environ,
-            f"{PREFIX}DB": self._config.db,
-            f"{PREFIX}KEEP_MODELS": str(self._config.keep_models),
-        }
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        out, err = self._process.communicate()
-        text = (out if self._process.returncode == 0 else err).decode(errors="replace")
-        level = "info" if self._process.returncode == 0 else "error"
-        add_attribute("exit_code", self._process.returncode)
-        write_log({"level": level, "task": "refit", "result": " ".join(text.split())[-500:]})
-
-
-def next_time(setting: str, after: datetime) -> datetime:
-    """The next time of "daily@HH:MM", in the time of this machine."""
-    hour, minute = parse_refit_time(setting)
-    today = after.replace(hour=hour, minute=minute, second=0, microsecond=0)
-    return today if today > after else today + timedelta(days=1)
 
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
@@ -181,13 +108,11 @@ class Service:
         wait_for_store(self._load, self._stop)
         longest = self.config.timeout / 2  # so that what is accepted is answered before its deadline
         self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, longest))
-        answer = traced("batch", "requests")(answer_jobs) if start_tracing() else answer_jobs
         note, work_of = self._note_lists, attrgetter("work")
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, None, longest, note)
-        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer, work_of, longest, note)
+        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, None, longest, note)
+        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, work_of, longest, note)
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
-        self._schedule = RefitSchedule(self.config, self.store) if self.config.refit else None
         self.is_open = True
 
     def _load(self) -> None:
@@ -207,8 +132,7 @@ class Service:
     @property
     def is_alive(self) -> bool:
         """Whether all threads run."""
-        schedule_runs = self._schedule is None or self._schedule.is_alive
-        return self.writer.is_alive and self._follower.is_alive() and schedule_runs
+        return self.writer.is_alive and self._follower.is_alive()
 
     def reload(self) -> None:
         """Read the token file again; models and events are followed anyway."""
@@ -219,8 +143,6 @@ class Service:
     def close(self) -> None:
         """Finish what has begun; acknowledged events are already stored."""
         self._stop.set()
-        if self._schedule is not None:
-            self._schedule.close()
         self._follower.join()
         self.lists.close()
         self.large_lists.close()

@@ -16,7 +16,6 @@ import sqlalchemy as sa
 
 from shortlist.errors import ConfigError, ShortlistError
 from shortlist.serve.clock import now, write_log
-from shortlist.serve.telemetry import child_span, traced
 
 BUSY_SECONDS = 10  # how long a writer waits for another process
 EVENTS_LOCK = 0x51_0E_57  # advisory lock of PostgreSQL: events become visible in the order of `seq`
@@ -308,11 +307,7 @@ class EventStore:
     def _read(self) -> Iterator[sa.Connection]:
         """A connection without a transaction of its own, so that readers never wait for a writer."""
         options = {"isolation_level": "AUTOCOMMIT"}
-        with (
-            child_span("store read"),
-            _plain_errors(),
-            self._engine.connect().execution_options(**options) as connection,
-        ):
+        with _plain_errors(), self._engine.connect().execution_options(**options) as connection:
             yield connection
 
     def _rows(self, query: sa.Select[Any], user_ids: Sequence[str] | None = None) -> list[Any]:
@@ -331,7 +326,6 @@ class EventStore:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
 
     # ------------------------------------------------------------------ events
-    @traced("store add_events", "batches")
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
         """Store several batches in one transaction; return how many events of each were new."""
         insert = (
@@ -364,7 +358,6 @@ class EventStore:
         return int(self._rows(sa.select(sa.func.max(events.c.seq)))[0][0] or 0)
 
     # ------------------------------------------------------------------ erasure
-    @traced("store forget_user")
     def forget_user(self, user_id: str) -> ForgottenUser:
         """Delete the events and the logged lists of a user, and note it for the models."""
         with self._begin() as connection:
@@ -386,7 +379,6 @@ class EventStore:
         return [ForgottenUser(row.number, row.user_id, row.events_until) for row in self._rows(query)]
 
     # ------------------------------------------------------------------ lists
-    @traced("store add_lists", "lists")
     def add_lists(self, rows: Sequence[ListRow]) -> None:
         """Log lists; there are thousands a second, so the rows go to the driver as they are."""
         if rows:
@@ -446,7 +438,6 @@ class EventStore:
                 connection.execute(sa.update(lists).where(lists.c.list_id.in_(some)).values(used=True))
         return True
 
-    @traced("store remove_old")
     def remove_old(self, before: float, limit: int) -> int:
         """Delete up to `limit` lists, and all counters, from before a time; return the number of lists."""
         old = sa.select(lists.c.list_id).where(lists.c.made < before).order_by(lists.c.made).limit(limit)
@@ -550,7 +541,6 @@ class EventStore:
         return self._rows(query.order_by(received, events.c.seq), user_ids)
 
     # ------------------------------------------------------------------ activations and cutoffs
-    @traced("store add_activation")
     def add_activation(
         self,
         model: str,
@@ -585,7 +575,6 @@ class EventStore:
         )
         return [Activation(*row) for row in self._rows(query)]
 
-    @traced("store add_model")
     def add_model(self, name: str, checksum: str, parts: Iterable[bytes]) -> None:
         """Store a model file in one transaction; one that is there becomes the latest of its name."""
         insert = self._insert(models).values({"checksum": checksum, "name": name, "stored": now()})
@@ -612,7 +601,6 @@ class EventStore:
                 checksums.setdefault(name, checksum)
         return checksums
 
-    @traced("store read_model")
     def read_model(self, checksum: str, path: Path) -> bool:
         """Write a stored model file to a path; whether there is one."""
         query = sa.select(model_parts.c.content).where(model_parts.c.checksum == checksum)
