@@ -1,7 +1,7 @@
 # Start with `make demo` and `make test`; both create .venv.
 
 PYTHON ?=
-EXTRAS := dev,sql,trees,serve,scale,spark
+EXTRAS := dev,sql,trees,serve,spark
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 DEMO := .venv/.demo
 READY := .venv/.ready

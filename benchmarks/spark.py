@@ -23,7 +23,6 @@ import numpy as np
 import polars as pl
 import pyspark
 from machine import RESULTS, describe
-from ray_processes import started_processes
 
 import shortlist as sl
 from shortlist.data.files import collect_arrow
@@ -50,6 +49,27 @@ def open_session(master, **settings):
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def started_processes() -> dict[int, tuple[bytes, float]]:
+    """Command and processor seconds, with those of ended children, of the processes of this process."""
+    parents, found, tick = {}, {}, os.sysconf("SC_CLK_TCK")
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat, command = folder.joinpath("stat").read_text(), folder.joinpath("cmdline").read_bytes()
+        except OSError:
+            continue
+        fields = stat.rpartition(")")[2].split()
+        parents[int(folder.name)] = int(fields[1])
+        found[int(folder.name)] = command, sum(map(int, fields[11:15])) / tick
+    return {pid: found[pid] for pid in found if pid != os.getpid() and descends(pid, parents)}
+
+
+def descends(pid: int, parents: dict[int, int]) -> bool:
+    """Whether this process started a process, directly or not."""
+    while pid in parents and pid != os.getpid():
+        pid = parents[pid]
+    return pid == os.getpid()
 
 
 def seconds_by_kind():

@@ -61,7 +61,7 @@ def build_model(name: str, weighting: str, train: Interactions) -> Recommender:
         if shape.is_used:
             amounts = decayed_counts(train, 1.0, shape).astype(np.float64)
             scale = min(1.0, MAX_MEAN / float(amounts[amounts > 0].mean()))
-            visits = float(count_row_visits(amounts, scale, 0, 0).mean())
+            visits = float(count_row_visits(amounts, scale, 0).mean())
         return sl.BPRMF(
             negative_draws=1, n_factors=32, n_epochs=round(PASSES / visits), tol=0, n_threads=1, **params
         )

@@ -394,16 +394,10 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     },
     "production.md": {"serve": serve},
     "scale.md": {
-        "speed": lambda: scale_tables.speed(results("scale_speed")),
-        "files": lambda: scale_tables.files(results("scale_files")),
-        "clusters": lambda: scale_tables.clusters(results("scale_files")),
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))
         ),
         "spark_cost": lambda: scale_tables.spark_cost(results("spark")),
-        "beyond": lambda: scale_tables.beyond(
-            *map(results, ("scale_speed", "scale_overhead", "scale_files", "recommend", "spark"))
-        ),
     },
     "content.md": {
         "content": lambda: content_tables.content(results("content")),

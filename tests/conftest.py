@@ -18,8 +18,7 @@ settings.load_profile("shortlist")
 # Files whose tests share something slow to start: a cluster, a server and a browser, a fitted model.
 # Each group runs in one process. Groups come before single tests, which then keep all processes busy.
 GROUPS = (
-    "tests/scale/test_ray_",
-    "tests/scale/test_spark.py",
+    "tests/spark/",
     "tests/serve/test_page.py",
     "tests/cli/test_stopping.py",
     "tests/cli/test_fuzz.py",

@@ -123,8 +123,6 @@ def test_examples_run(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some examples write files
     doc = doc_of(OBJECTS[path])
     assert "+SKIP" not in doc
-    if "RayEngine(" in doc:
-        pytest.importorskip("ray")
     test = doctest.DocTestParser().get_doctest(doc, {"sl": sl, "np": np, "pl": pl}, path, path, 0)
     report: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=report.append)

@@ -2,12 +2,12 @@
 
 from shortlist import cutoff as cutoff
 from shortlist import errors as errors
+from shortlist import spark as spark
 from shortlist import split as split
 from shortlist.auto.cut import cut as cut
 from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
 from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
 from shortlist.auto.fit import fit as fit
-from shortlist.core.engine import ThreadEngine as ThreadEngine
 from shortlist.cutoff.allocation import Allocation as Allocation
 from shortlist.cutoff.allocation import allocate as allocate
 from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
@@ -38,8 +38,6 @@ from shortlist.models.factorization.mf import BPRMF as BPRMF
 from shortlist.models.factorization.mf import CRRMF as CRRMF
 from shortlist.models.factorization.mf import DKBPRMF as DKBPRMF
 from shortlist.models.factorization.mf import LogMF as LogMF
-from shortlist.models.folders import fit_to_folder as fit_to_folder
-from shortlist.models.folders import recommend_to_folder as recommend_to_folder
 from shortlist.models.gfcf import GFCF as GFCF
 from shortlist.models.matrix_blend import MatrixBlend as MatrixBlend
 from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
@@ -49,8 +47,6 @@ from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
 from shortlist.models.upcf import UPCF as UPCF
 from shortlist.recommend.request import Exploration as Exploration
-from shortlist.scale import spark as spark
-from shortlist.scale.engine import RayEngine as RayEngine
 
 MODEL_MODULES: dict[str, str]
 __version__: str

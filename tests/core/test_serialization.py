@@ -24,7 +24,6 @@ from shortlist.core.serialization import (
     save_artifact,
 )
 from shortlist.errors import DataError, ModelFileError
-from shortlist.kernels.rows import ArrayParts
 
 ARTIFACT = Artifact(
     "model",
@@ -440,12 +439,3 @@ def test_check_model_path_accepts_new_and_own_paths(path):
     check_model_path(path)
     check_model_path(path.parent / "new")
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_array_in_parts_is_written_as_the_whole_array(path):
-    whole = np.arange(12, dtype=np.float32).reshape(6, 2)
-    parts = ArrayParts(whole.dtype, whole.shape, lambda: iter([whole[:4], whole[4:4], whole[4:]]))
-    other = path.parent / "other"
-    save_artifact(path, Artifact("model", "Toy", {}, {"b": whole}))
-    save_artifact(other, Artifact("model", "Toy", {}, {"b": parts}))
-    assert other.read_bytes() == path.read_bytes()

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from shortlist.core import engine as threads
-from shortlist.core.engine import run_each
+from shortlist.core import threads
+from shortlist.core.threads import run_each
 from shortlist.data import interactions
 from shortlist.data.interactions import build_arrays, filter_starts, group_by_user
 

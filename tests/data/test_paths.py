@@ -99,12 +99,3 @@ class TestOtherFiles:
         assert main([*command, "--report", f"{name}.html"]) == 0
         assert "<html" in (workdir / f"{name}.html").read_text(encoding="utf-8")
         assert (workdir / "ev1.html").read_text() == "other"
-
-    def test_checkpoints(self, workdir, name):
-        (workdir / "ev1.run").write_bytes(b"other")
-        data, path = sl.load_dataset("sample"), f"{name}.run"
-        model = sl.BPRMF(n_epochs=2, n_factors=8, n_threads=1).fit(data, checkpoint=path)
-        assert (workdir / path).is_file()
-        again = sl.BPRMF(n_epochs=2, n_factors=8, n_threads=1).fit(data, checkpoint=path)
-        assert again.recommend(N=3).to_frame().equals(model.recommend(N=3).to_frame())
-        assert (workdir / "ev1.run").read_bytes() == b"other"

@@ -15,9 +15,8 @@ from shortlist.recommend.request import RequestKeywords, RequestOptions
 DEFAULTS = {field.name: field.default for field in fields(ReadOptions)}
 
 
-@pytest.mark.parametrize("call", [sl.read_interactions, sl.fit_to_folder])
-def test_every_reader_takes_every_option_with_the_same_default(call):
-    given = {name: value.default for name, value in signature(call).parameters.items()}
+def test_the_reader_takes_every_option_with_the_same_default():
+    given = {name: value.default for name, value in signature(sl.read_interactions).parameters.items()}
     assert {name: given[name] for name in DEFAULTS} == DEFAULTS
 
 
@@ -37,9 +36,9 @@ def test_keywords_are_the_options(options, keywords):
 
 def test_a_wrong_keyword_is_refused():
     with pytest.raises(TypeError, match="separater"):
-        sl.fit_to_folder(sl.Popularity(), "events", "model", separater=";")
+        sl.read_interactions("events", separater=";")
     with pytest.raises(TypeError, match="max_item"):
-        sl.recommend_to_folder(sl.Popularity(), "lists", max_item=3)
+        sl.Popularity().recommend(max_item=3)
 
 
 def test_formats_are_those_of_files():

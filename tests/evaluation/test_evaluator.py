@@ -525,3 +525,17 @@ def test_lists_with_wrong_starts_are_refused(indptr):
     lists = read_candidates({"ann": ["a"], "bob": ["b"], "eve": []})
     with pytest.raises(DataError, match="must start at 0 and never decrease"):
         evaluate(replace(lists, indptr=np.array(indptr)), interactions(TRUTH))
+
+
+@pytest.mark.filterwarnings("ignore::shortlist.errors.DataWarning")
+def test_a_folder_is_evaluated_as_its_lists(tmp_path):
+    rows = [(user, item, rank) for user in SHOWN for rank, item in enumerate(SHOWN[user])]
+    table = pl.DataFrame(rows, ["user_id", "item_id", "rank"], orient="row")
+    truth, is_first = interactions(TRUTH), pl.col("user_id") == NAMED[0]
+    (tmp_path / "lists").mkdir()
+    for number, part in enumerate((table.filter(is_first), table.filter(~is_first))):
+        part.write_parquet(tmp_path / "lists" / f"part-{number}.parquet")
+    assert evaluate(tmp_path / "lists", truth).to_dict() == evaluate(table, truth).to_dict()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="must hold Parquet files with lists"):
+        evaluate(tmp_path / "empty", truth)

@@ -93,7 +93,7 @@ def test_items_are_relabeled_periodically_from_the_seed():
     assert (one.label == label).all()
     assert one.prepare(RELABEL_PERIOD)
     assert (one.label != label).any()
-    other.prepare(RELABEL_PERIOD)  # as after a checkpoint
+    other.prepare(RELABEL_PERIOD)  # without the epochs before
     assert (one.label == other.label).all()
     third.prepare(0)
     assert (third.label != label).any()

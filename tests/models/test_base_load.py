@@ -6,10 +6,10 @@ import pytest
 from scipy.sparse import csr_array
 
 from shortlist.cutoff import Boundary, Cutoff, ExpectedF1, Threshold
-from shortlist.errors import ConfigError, ModelFileError
+from shortlist.errors import ModelFileError
 from shortlist.models.base import load_model
 from shortlist.models.selection import SelectionReport
-from tests.models.cases import ALL_MODELS, checkerboard, fit, fitted, model, other_scores
+from tests.models.cases import ALL_MODELS, checkerboard, fit, fitted, other_scores
 from tests.models.crafted import read_parts, write_parts
 
 HIGH = 2**31 - 1
@@ -310,31 +310,3 @@ def test_selection_report_survives(tmp_path):
     report = SelectionReport("held out", [{"model": "m", "params": {"a": 1}, "N": 3, "score": 0.5}], [])
     one = fit("Popularity", checkerboard()).set_cutoff(None, report)
     assert load_model(one.save(tmp_path / "m")).selection_ == report
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (rows("theta.item", 3), "'theta.item' must have shape 20 × 8, got 3 × 8"),
-        (element("theta.user", 0, np.nan), "'theta.user' must be finite"),
-        (note("epoch", -1), "'epoch' must be a whole number"),
-        (note("epoch", 10**400), "'epoch' must be a whole number"),
-        (note("losses", "none"), "'losses' must be a list of numbers"),
-        (note("best_epoch", 1), "'best.user' is missing"),
-        (note("stopped", 3), "'stopped' must be one of"),
-    ],
-)
-def test_checkpoint_is_checked(change, sentence, tmp_path):
-    path = tmp_path / "run"
-    model("BPRMF", n_epochs=2).fit(checkerboard(), checkpoint=path)
-
-    def resume(path):
-        model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=path)
-
-    assert sentence in refuse(path, read_parts(path), change, resume)
-
-
-def test_checkpoint_of_later_epochs_is_refused(tmp_path):
-    model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=tmp_path / "run")
-    with pytest.raises(ConfigError, match="n_epochs must be at least 3"):
-        model("BPRMF", n_epochs=2).fit(checkerboard(), checkpoint=tmp_path / "run")

@@ -91,7 +91,6 @@ def test_every_facade_takes_every_option_with_the_same_default():
         Recommender.recommend,
         Recommender.recommend_to_file,
         Recommender.explain,
-        sl.recommend_to_folder,
         sl.spark.recommend,
     ]
     for call in calls:
@@ -110,9 +109,7 @@ def test_the_same_request_gives_the_same_lists_everywhere(name, world, tmp_path,
     expected = rows_of(model.recommend(users, **options))
     assert any(items for items, _ in expected.values())
     file = model.recommend_to_file(tmp_path / "lists.parquet", users, **options)
-    folder = sl.recommend_to_folder(model, tmp_path / "lists", users, **options)
     assert rows_of(sl.RankedLists.read(file)) == expected
-    assert rows_of(sl.RankedLists.read(*folder.glob("*.parquet"))) == expected
     for user, (items, p) in expected.items():
         table = model.explain(user, **options)
         shown = table.filter("shown")

@@ -121,9 +121,6 @@ def test_all_forms_of_a_request_agree(frequency, tmp_path, capsys):
     expected = {one.user_id: one.items for one in lists}
     path = frequency.recommend_to_file(tmp_path / "lists.parquet", USERS, max_per_group=WANTED)
     assert {one.user_id: one.items for one in sl.RankedLists.read(path)} == expected
-    folder = sl.recommend_to_folder(frequency, tmp_path / "lists", USERS, max_per_group=WANTED)
-    parts = pl.concat([pl.read_parquet(part) for part in sorted(folder.glob("*.parquet"))])
-    assert {one.user_id: one.items for one in sl.RankedLists.from_frame(parts)} == expected
     for user in USERS[:3]:
         table = frequency.explain(user, max_per_group=WANTED)
         assert table.filter(pl.col("shown"))["item_id"].to_list() == expected[user]

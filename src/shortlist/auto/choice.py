@@ -201,9 +201,7 @@ def _difference(scores: Doubles, baseline: Doubles) -> dict[str, float]:
 def _stop_on_half(winner: Validation, half: int) -> Validation:
     """The same settings, with the number of epochs chosen on this half alone."""
     truth = winner.restrict(halves(winner)[half]).holdout.truth
-    fitted = fit_model(
-        winner.model, winner.holdout.history, valid=truth, engine=winner.engine, items=winner.items
-    )
+    fitted = fit_model(winner.model, winner.holdout.history, valid=truth, items=winner.items)
     return replace(winner, model=fitted, given=None)
 
 
@@ -220,7 +218,7 @@ def measure_changes(winner: Validation) -> list[float]:
     if filter_seen is None:
         filter_seen = not winner.holdout.history.has_repeats  # as in the latest fold, also where none is left
 
-    simple = replace(winner, engine=None, items=None, filter_seen=filter_seen)
+    simple = replace(winner, items=None, filter_seen=filter_seen)
 
     def rank(model: Recommender, fold: Holdout) -> Validation:
         return replace(simple, model=model, holdout=fold).fit()

@@ -22,7 +22,6 @@ from shortlist.auto.validation import (
     draw_strata,
     hold_out,
 )
-from shortlist.core.engine import Engine, check_engine
 from shortlist.core.metrics import Metric
 from shortlist.core.params import warn
 from shortlist.cutoff import ExpectedValue
@@ -87,7 +86,6 @@ def fit(
     seed: int = 0,
     n_threads: int = 0,
     progress: Callable[[str], object] | None = None,
-    engine: Engine | None = None,
     items: Items | Any = None,
 ) -> Recommender:
     """Fit a model whose lists have a suitable length for each user.
@@ -149,8 +147,6 @@ def fit(
     progress
         Callable that receives one line of text per step. By default, progress is shown on a terminal and in
         a notebook, and nothing is printed elsewhere.
-    engine
-        Where to train factor models, as in `fit` of a model; other models are trained in this process.
     items
         Content of items: `Items` or a table with one row per item. Models that cannot use it are fitted
         without. `ContentProfile` is then tried, too.
@@ -182,7 +178,6 @@ def fit(
     'ExpectedF1'
     """
     n_trials = _n_trials(budget)
-    check_engine(engine)
     if not (cutoff is None or (isinstance(cutoff, str) and cutoff == "auto")):
         check_cutoff(cutoff, "'auto', None or an unfitted cutoff")
     metric, money = check_metric(metric, *_find_money(gain, cost, cutoff))
@@ -211,7 +206,6 @@ def fit(
             seed,
             n_threads,
             display,
-            engine,
             content,
             money,
         )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from shortlist.auto.choice import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import Holdout, Validation, build_model
-from shortlist.core.engine import Engine
 from shortlist.core.metrics import Metric, Money
 from shortlist.core.params import Space, draw
 from shortlist.data.items import Items
@@ -78,7 +77,6 @@ class Search:
     seed: int
     n_threads: int
     display: ProgressDisplay
-    engine: Engine | None
     items: Items | None
     money: Money | None = None
 
@@ -192,7 +190,6 @@ class Search:
             self.metric,
             self.filter_seen,
             self.n_threads,
-            self.engine,
             items=self.items,
             money=self.money,
         ).fit(progress=follow)

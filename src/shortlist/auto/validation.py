@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.core.engine import Engine
 from shortlist.core.metrics import Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
@@ -258,16 +257,14 @@ def fit_model(
     *,
     valid: Interactions | None = None,
     progress: EpochProgress | None = None,
-    engine: Engine | None = None,
     items: Items | None = None,
 ) -> Recommender:
     """Fit a clone; unlike `model.fit`, Ctrl-C is raised, so that no half-trained model is used.
 
-    A model that cannot train on a cluster is trained in this process; one that cannot use items gets none.
+    A model that cannot use items gets none.
     """
-    place = engine if model.uses_engine else None
     content = items if model.uses_content else None
-    fresh = model.clone().fit(data, valid=valid, progress=progress, engine=place, items=content)
+    fresh = model.clone().fit(data, valid=valid, progress=progress, items=content)
     if fresh.stopped_ == "interrupted":
         raise KeyboardInterrupt
     return fresh
@@ -283,7 +280,6 @@ class Validation:
     metric: str = "f1"
     filter_seen: bool | None = None
     n_threads: int = 0
-    engine: Engine | None = None
     given: RankedLists | None = None  # the candidates, if they are known
     items: Items | None = None
     money: Money | None = None
@@ -291,8 +287,8 @@ class Validation:
     def fit(self, *, early_stopping: bool = True, progress: EpochProgress | None = None) -> "Validation":
         """Fit a clone of the model on the history; candidates and scores are computed on first use."""
         valid = self.holdout.truth if early_stopping else None
-        history, engine, items = self.holdout.history, self.engine, self.items
-        fitted = fit_model(self.model, history, valid=valid, progress=progress, engine=engine, items=items)
+        history = self.holdout.history
+        fitted = fit_model(self.model, history, valid=valid, progress=progress, items=self.items)
         return replace(self, model=fitted, given=None)
 
     @cached_property
@@ -369,4 +365,4 @@ class Validation:
         fresh = self.model.clone()
         if self.n_epochs is not None:
             fresh.set_params(n_epochs=self.n_epochs)
-        return fit_model(fresh, data, progress=progress, engine=self.engine, items=self.items)
+        return fit_model(fresh, data, progress=progress, items=self.items)

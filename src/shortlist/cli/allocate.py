@@ -181,9 +181,11 @@ def check_outputs(
 
 def allocate_on_spark(folder: Path, out: Path, master: str, limits: dict[str, Any], json: bool) -> None:
     """Allocate the candidates of a folder, and write the lists to a folder."""
-    df = sl.spark.read_folder(sl.spark.open_session(master), folder)
+    from shortlist.spark.lists import open_session, read_folder, save_lists
+
+    df = read_folder(open_session(master), folder)
     allocation = sl.spark.allocate(df, **limits)
-    about = sl.spark.save_lists(allocation.lists, out)
+    about = save_lists(allocation.lists, out)
     about["users"] = about["lists"] - sum(about.pop("empty_lists").values())
     about["price_of_an_item"] = allocation.price
     return show_json(about) if json else show_summary(about, out)

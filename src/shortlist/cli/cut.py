@@ -179,13 +179,14 @@ def write_cut(lists: "RankedLists", out: Path) -> None:
 def cut_on_spark(candidates: Path, flags: CutFlags, master: str) -> dict[str, Any]:
     """Cut a folder of candidates with a saved cutoff, and write the lists to a folder."""
     from shortlist.cutoff.base import Cutoff
+    from shortlist.spark.lists import open_session, read_folder, save_lists
 
     if flags.cutoff is None:
         raise ConfigError("--spark needs --cutoff, got none; choose a cutoff with --truth and --save first.")
     assert flags.out is not None
     saved, interactions = Cutoff.load(flags.cutoff), read_truth(flags.history, "history")
-    df = sl.spark.read_folder(sl.spark.open_session(master), candidates)
-    about = sl.spark.save_lists(sl.spark.cut(df, saved, history=interactions), flags.out)
+    df = read_folder(open_session(master), candidates)
+    about = save_lists(sl.spark.cut(df, saved, history=interactions), flags.out)
     empty = about["empty_lists"] = sum(about["empty_lists"].values())
     print_note(describe_lists(about["lists"], about["items"], empty, flags.out))
     return about | {"cutoff": repr(saved)}

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.screen import Json, print_note, show, show_json, show_json_text, show_text
-from shortlist.cli.source import BY_NAME, Ray, Reading, build_engine, read_lists, read_source
+from shortlist.cli.source import BY_NAME, Reading, read_lists, read_source
 from shortlist.errors import DataError
 
 Lists = Annotated[
@@ -40,7 +40,6 @@ def evaluate_command(
     users: Users = "buyers",
     gain: Gain = None,
     cost: Cost = None,
-    ray: Ray = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -54,7 +53,7 @@ def evaluate_command(
       shortlist evaluate lists.parquet held.parquet
       shortlist evaluate lists.parquet held.parquet --gain 1.5 --cost 0.02
       shortlist evaluate lists.parquet rated.parquet --gains weight
-      shortlist evaluate lists/ held.parquet --ray auto
+      shortlist evaluate lists/ held.parquet
 
     Parameters
     ----------
@@ -78,7 +77,6 @@ def evaluate_command(
         gains=gains,
         gain=gain,
         cost=cost,
-        engine=build_engine(ray),
     )
     if json:
         return show_json(report.to_dict())

@@ -1,7 +1,6 @@
 """`shortlist fit`: train a model and save it."""
 
 import time
-import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,19 +11,16 @@ import shortlist as sl
 from shortlist.auto.progress import show_progress
 from shortlist.auto.validation import build_model, fit_model
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
-from shortlist.cli.screen import Json, guard_reading, print_note, progress_lines, show, show_json, show_text
+from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.cli.source import (
     BY_NAME,
     DEFAULTS,
     VALIDATIONS,
     Params,
-    Ray,
     Reading,
     Source,
     ValidationName,
-    build_engine,
     choose_model,
-    name_model,
     read_content,
     read_source,
     write_rows,
@@ -41,16 +37,13 @@ from shortlist.core.files import check_writable
 from shortlist.core.metrics import Money
 from shortlist.core.serialization import check_model_path
 from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
-from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
-from shortlist.models.base import find_model_class
-from shortlist.models.folders import ShardFolder
+from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.reports.model_page import write_model_report
 from shortlist.reports.model_report import build_model_report
 from shortlist.split import users_return
 from shortlist.text import printable, redact_uri
 
 if TYPE_CHECKING:
-    from shortlist.core.engine import Engine
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
     from shortlist.models.base import Recommender
@@ -65,7 +58,7 @@ class FitFlags:
     Parameters
     ----------
     out
-        File for the model, replaced if it exists; with --ray, a name without ending: a folder of shards.
+        File for the model, replaced if it exists.
     model
         By default, all suitable models are tried and the best is used.
     trials
@@ -91,8 +84,6 @@ class FitFlags:
         Train one model once, without validation and cutoff.
     items
         File with the content of items, one row per item: text, categories, tags, numbers.
-    checkpoint
-        With a folder as --out: file from which the same command continues if it was ended.
     """
 
     out: Path = Path("model.shortlist")
@@ -108,7 +99,6 @@ class FitFlags:
     report: Path | None = None
     quick: Annotated[bool, Parameter(show_default=False)] = False
     items: Path | None = None
-    checkpoint: Path | None = None
 
     def changed(self) -> list[str]:
         """The flags that were set to something else than their default."""
@@ -116,65 +106,6 @@ class FitFlags:
 
 
 NO_FLAGS = FitFlags()
-
-
-def fit_folder(
-    source: str,
-    flags: FitFlags,
-    stopping: Stopping,
-    params: Params,
-    reading: Reading,
-    ray: str,
-    json: bool,
-) -> None:
-    """Train one model on a cluster; flags that need validation lists are refused."""
-    start, out = time.perf_counter(), flags.out
-    unused = [name for name in flags.changed() if name not in ("out", "model", "quick", "checkpoint")]
-    unused = [*(name for name in unused if (name, flags.cutoff) != ("cutoff", "none")), *stopping.given()]
-    if unused:
-        raise ConfigError(
-            f"--{unused[0]} cannot be combined with a folder as --out: one model is trained once, from "
-            "Parquet files; drop it, or pass a file such as --out model.shortlist."
-        )
-    chosen = _choose(flags.model, params)
-    with warnings.catch_warnings(record=True) as caught, show_progress(progress_lines()) as display:
-        warnings.simplefilter("always", DataWarning)
-        try:
-            with guard_reading(source):
-                sl.fit_to_folder(
-                    chosen,
-                    source,
-                    out,
-                    engine=build_engine(ray),
-                    checkpoint=flags.checkpoint,
-                    progress=display.epochs(f"training {type(chosen).__name__}"),
-                    reading=display.update,
-                    **vars(reading),
-                )
-        except DataError as error:
-            if error.parameter != "folder":
-                raise
-            raise DataError(str(error), parameter="out") from None
-    for doubt in caught:
-        print_note(f"note: {doubt.message}")
-    shards = ShardFolder.open(out)
-    seconds, n_users = round(time.perf_counter() - start, 2), sum(shards.users)
-    name, place = type(chosen).__name__, printable(out)
-    if json:
-        about = {"class": name, "rows": shards.rows, "users": n_users, "shards": len(shards.paths)}
-        return show_json({"model": str(out), **about, "seconds": seconds})
-    files = "1 shard" if len(shards.paths) == 1 else f"{len(shards.paths)} shards"
-    show_text(f"{name} trained on {shards.rows:,} rows in {seconds} s: {files} in {place}")
-    length = "" if chosen.has_boundary else " --N 10"
-    return show_text(f"Next: shortlist recommend {place}{length} --out lists/ --ray {printable(ray)}")
-
-
-def _choose(name: str | None, params: Params) -> Any:
-    """The model that the flags describe."""
-    chosen, settings = name_model(name, params)
-    if chosen is None:
-        raise ConfigError("--model must name a factor model if --out is a folder, such as --model BPRMF.")
-    return find_model_class(chosen)().set_params(**settings)
 
 
 BOUNDARIES = {"expected_f1": "expected-F1 boundary", "learned": "learned boundary"}
@@ -185,7 +116,6 @@ def fit_command(
     /,
     *,
     flags: FitFlags = NO_FLAGS,
-    ray: Ray = None,
     stopping: Stopping = NONE,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
@@ -207,17 +137,10 @@ def fit_command(
       shortlist fit sample --model EASE --trials 8
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
-      shortlist fit events/ --model BPRMF --ray auto --out model/
     """
     start = time.perf_counter()
     out, test, report = flags.out, flags.test, flags.report
-    if ray is not None and not out.suffix:
-        return fit_folder(source, flags, stopping, params, reading, ray, json)
-    if flags.checkpoint is not None:
-        raise ConfigError(
-            "--checkpoint needs --ray and a folder as --out, such as --out model/; leave it out."
-        )
-    settings = _Settings(flags, stopping, params, build_engine(ray))
+    settings = _Settings(flags, stopping, params)
     settings.check()
     check_model_path(out)
     check_writable(test, report)
@@ -251,7 +174,6 @@ class _Settings:
     flags: FitFlags
     stopping: Stopping
     params: Params
-    engine: "Engine | None"
     items: "Items | None" = None
 
     def __post_init__(self) -> None:
@@ -316,7 +238,7 @@ class _Settings:
         if self.flags.quick:
             with show_progress(progress_lines()) as display:
                 epochs = display.epochs(f"training {type(models).__name__}")
-                return fit_model(models, rows, progress=epochs, engine=self.engine, items=self.items)
+                return fit_model(models, rows, progress=epochs, items=self.items)
         shared = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
         try:
             return sl.fit(
@@ -332,7 +254,6 @@ class _Settings:
                 users=self.flags.users,
                 horizon=self.flags.horizon,
                 progress=progress_lines(),
-                engine=self.engine,
                 items=self.items,
                 **shared,
             )

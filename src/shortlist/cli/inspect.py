@@ -10,8 +10,6 @@ from shortlist.cli.source import Model
 from shortlist.cli.stopping import ModelName
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from shortlist.models.base import Recommender
 
 
@@ -24,7 +22,6 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
 
     For example:
       shortlist inspect shop.shortlist
-      shortlist inspect model/
       shortlist inspect BPRMF
     """
     import numpy as np
@@ -33,8 +30,6 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
 
     if str(model) in get_args(ModelName) and not model.exists():
         return inspect_class(str(model), json)
-    if model.is_dir():
-        return inspect_folder(model, json)
     fitted = sl.load_model(model)
     lists = sample_lists(fitted)
     lengths = {}
@@ -66,29 +61,6 @@ def inspect_class(name: str, json: bool) -> None:
     if json:
         return show_json({name: {"default": default, "meaning": text} for name, default, text in rows})
     return show_table((f"parameter of {name}", "default", "meaning"), rows)
-
-
-def inspect_folder(folder: "Path", json: bool) -> None:
-    """Show what the headers of a model in shards say; the shards themselves are not loaded."""
-    from shortlist.models.folders import ShardFolder
-
-    shards = ShardFolder.open(folder)
-    notes = shards.notes
-    about = {
-        "model": str(folder),
-        "class": type(shards.model).__name__,
-        "shards": len(shards.paths),
-        "rows": shards.rows,
-        "users": sum(shards.users),
-        "n_epochs": notes.get("n_epochs"),
-        "stopped": notes.get("stopped"),
-        "loss": (notes.get("losses") or [None])[-1],
-        "valid_score": max(notes.get("valid_scores") or [None]),
-        "bytes": sum(path.stat().st_size for path in shards.paths),
-        "params": shards.model.get_params(),
-        "users_per_shard": dict(zip((path.name for path in shards.paths), shards.users, strict=True)),
-    }
-    return show_json(about) if json else show_facts(about, "params", "users_per_shard")
 
 
 def show_facts(about: dict[str, Any], *tables: str) -> None:

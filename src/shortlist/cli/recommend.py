@@ -22,10 +22,8 @@ from shortlist.cli.display import (
 from shortlist.cli.screen import Json, print_note, show, show_json, show_text
 from shortlist.cli.source import (
     Model,
-    Ray,
     Spark,
     add_content,
-    build_engine,
     check_spark_flags,
     parse_group_limits,
 )
@@ -37,7 +35,6 @@ from shortlist.text import printable
 if TYPE_CHECKING:
     import polars as pl
 
-    from shortlist.core.engine import Engine
     from shortlist.cutoff.base import Cutoff
     from shortlist.data.ids import IdMap
     from shortlist.models.base import Recommender
@@ -121,7 +118,6 @@ def recommend_command(
     user: Annotated[tuple[str, ...] | None, Parameter(show_default=False, consume_multiple=True)] = None,
     out: Path | None = None,
     users: Path | None = None,
-    ray: Ray = None,
     spark: Spark = None,
     options: Options = DEFAULTS,
     stopping: Stopping = NONE,
@@ -138,8 +134,6 @@ def recommend_command(
     For example:
       shortlist recommend shop.shortlist --user u1 u2
       shortlist recommend shop.shortlist --out lists.parquet
-      shortlist recommend shop.shortlist --out lists/ --ray auto
-      shortlist recommend model/ --N 10 --out lists/ --ray auto
       shortlist recommend shop.shortlist --out lists/ --spark local[2]
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
@@ -150,18 +144,14 @@ def recommend_command(
     user
         One or more user ids; the file of the model comes first.
     out
-        File for the lists, .parquet, .csv or .jsonl, or a folder, which can be resumed.
+        File for the lists, .parquet, .csv or .jsonl; with --spark a new folder.
     users
         With --spark: folder of Parquet files with a column of users; default: all users.
     """
     if spark is not None:
-        return recommend_on_spark(model, users, out, spark, options, stopping, json, ray=ray, user=user)
-    if users is not None or (ray is not None and (out is None or out.suffix)):
-        needed = "--ray needs --out with a folder, such as --out lists/"
-        raise ConfigError("--users needs --spark." if users is not None else f"{needed}.")
-    engine = build_engine(ray)
-    if model.is_dir() and out is not None and not out.suffix and user is None and options.items is None:
-        return recommend_shards(model, out, options, stopping, engine, json)
+        return recommend_on_spark(model, users, out, spark, options, stopping, json, user=user)
+    if users is not None:
+        raise ConfigError("--users needs --spark.")
     fitted = sl.load_model(model)
     if options.items is not None:
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
@@ -175,7 +165,7 @@ def recommend_command(
     if out is not None:
         print_time(fitted, request)
         n = len(user_ids) if user_list is None else len(user_list)
-        return write_lists(out, fitted, user_list, n, request, engine, json)
+        return write_lists(out, fitted, user_list, n, request, json)
     plan = fitted.plan(user_list, RequestOptions(**request))
     lists = plan.lists()
     if json:
@@ -199,23 +189,23 @@ def recommend_on_spark(
     **others: Any,
 ) -> None:
     """Write lists for the users of a folder, or for all, to a folder; histories may be a folder, too."""
+    from shortlist.spark.lists import open_session, read_folder, save_lists
+
     check_spark_flags(out, **others)
     assert out is not None
-    if model.is_dir():
-        raise ConfigError(f"--spark needs a model in one file, got the folder {model}; use --ray.")
     fitted = sl.load_model(model)
     if options.items is not None:
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
     cutoff = pick_cutoff(fitted, fitted.cutoff_, options, stopping)
-    session = sl.spark.open_session(master)
+    session = open_session(master)
     sessions = options.history
     if sessions is not None and (sessions.is_dir() or not sessions.exists()):
         request = replace(options, history=None).request(fitted.items_, cutoff)
-        request["history"] = sl.spark.read_folder(session, sessions)
+        request["history"] = read_folder(session, sessions)
     else:
         request = options.request(fitted.items_, cutoff)
-    df = None if users is None else sl.spark.read_folder(session, users)
-    about = sl.spark.save_lists(sl.spark.recommend(df, fitted, **request), out)
+    df = None if users is None else read_folder(session, users)
+    about = save_lists(sl.spark.recommend(df, fitted, **request), out)
     if json:
         return show_json(about)
     described = describe_empty(about["empty_lists"], about["lists"])
@@ -243,17 +233,6 @@ def check_users(user_ids: "IdMap", users: list[Any] | None, *, served: bool) -> 
             "--fallback popular."
         )
     print_note(f"warning: {text}: {'the fallback is shown' if served else 'no list'}")
-
-
-def recommend_shards(
-    folder: Path, out: Path, options: Options, stopping: Stopping, engine: "Engine | None", json: bool
-) -> None:
-    """Write the lists of a model in shards; no process loads all of them."""
-    from shortlist.models.folders import ShardFolder
-
-    shards = ShardFolder.open(folder)
-    request = options.request(shards.item_kind, pick_cutoff(shards.model, None, options, stopping))
-    write_lists(out, folder, None, sum(shards.users), request, engine, json)
 
 
 def pick_cutoff(
@@ -291,27 +270,16 @@ def pick_cutoff(
 
 def write_lists(
     out: Path,
-    model: Any,  # a Recommender, or the folder of a model
+    model: "Recommender",
     users: list[Any] | None,
     n: int,  # number of lists
     request: dict[str, Any],
-    engine: "Engine | None",
     json: bool,
 ) -> None:
-    """Write lists to a file or a folder; Parquet is written in batches, so that memory stays bounded."""
+    """Write lists to a file; Parquet is written in batches, so that memory stays bounded."""
     from shortlist.auto.progress import show_progress
 
-    if not out.suffix:
-        with show_progress() as display:
-            sl.recommend_to_folder(
-                model,
-                out,
-                users,
-                engine=engine,
-                progress=lambda done, total: display.update("files", done, total),
-                **request,
-            )
-    elif out.suffix == ".parquet":
+    if out.suffix == ".parquet":
         with show_progress() as display:
             model.recommend_to_file(
                 out, users, progress=lambda done, total: display.update("lists", done, total), **request
@@ -325,14 +293,10 @@ def write_lists(
 
 
 def read_empty(path: Path) -> "pl.DataFrame":
-    """The empty lists of a file or a folder: length and reason."""
+    """The empty lists of a file: length and reason."""
     import polars as pl
 
-    from shortlist.data.lists import list_parts
-
-    if path.is_dir():
-        rows = pl.scan_parquet(list_parts(path), glob=False)
-    elif path.suffix == ".jsonl":
+    if path.suffix == ".jsonl":
         rows = pl.scan_ndjson(glob.escape(str(path)))  # scan_ndjson has no glob=False
     else:
         scan = pl.scan_parquet if path.suffix == ".parquet" else pl.scan_csv

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from shortlist.cli.screen import Json, print_note, show_json, show_table, show_text
-from shortlist.cli.source import Ray, build_engine
 
 
 def reproduce_command(
@@ -20,7 +19,6 @@ def reproduce_command(
     trials: int | None = None,
     users: int | None = None,
     jobs: int = 0,
-    ray: Ray = None,
     json: Json = False,
 ) -> None:
     """Repeat the experiments of the paper.
@@ -30,7 +28,7 @@ def reproduce_command(
 
     For example:
       shortlist reproduce --dataset ml-100k --quick --out results
-      shortlist reproduce --dataset ta-feng --out results --ray auto
+      shortlist reproduce --dataset ta-feng --out results
 
     Parameters
     ----------
@@ -57,7 +55,7 @@ def reproduce_command(
     from shortlist.paper.reproduce import reproduce as run
     from shortlist.paper.variants import FULL, QUICK
 
-    start, engine = time.monotonic(), build_engine(ray)
+    start = time.monotonic()
     limits: dict[str, Any] = {"n_trials": trials, "users": users}
     given = {name: value for name, value in limits.items() if value is not None}
 
@@ -70,7 +68,6 @@ def reproduce_command(
         n_seeds=(2 if quick else 5) if seeds is None else seeds,
         seed=seed,
         n_jobs=jobs,
-        engine=engine,
         budget=replace(QUICK if quick else FULL, **given),
         progress=print_progress,
     )

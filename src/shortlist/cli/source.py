@@ -18,7 +18,6 @@ from shortlist.text import redact_uri
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from shortlist.core.engine import Engine
     from shortlist.data.columns import DataSource
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
@@ -30,9 +29,7 @@ Source = Annotated[
     str,
     Parameter(help="CSV, TSV, Parquet or JSON Lines file, folder, database URI, or name of a dataset."),
 ]
-Model = Annotated[
-    Path, Parameter(help="File written by `shortlist fit` or `model.save`, or a folder of shards.")
-]
+Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
 COLUMNS = Group("How to read the data, if it is not recognized", sort_key=6)
 PARAMETERS = Group(
     "Hyperparameters, if not the model's defaults",
@@ -293,21 +290,6 @@ def write_rows(data: "Interactions", path: Path) -> None:
             frame.write_parquet(temporary)
         else:
             frame.write_csv(temporary)
-
-
-LOCAL = "local"
-Ray = Annotated[
-    str | None,
-    Parameter(
-        help="Run on a Ray cluster: auto, ray://host:10001, or local to start one on this machine.",
-        show_default=False,
-    ),
-]
-
-
-def build_engine(address: str | None) -> "Engine | None":
-    """The engine that the flag names; None: threads."""
-    return None if address is None else sl.RayEngine(None if address == LOCAL else address)
 
 
 Spark = Annotated[

@@ -130,26 +130,6 @@ def lock_file(descriptor: int, *, wait: bool) -> bool:
     return True
 
 
-@contextmanager
-def claim_folder(folder: Path) -> Iterator[None]:
-    """Let only one process at a time fill a folder; file systems without locks cannot tell."""
-    if sys.platform == "win32":
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            lock_file(descriptor, wait=False)
-        except BlockingIOError:
-            raise DataError(
-                f"{folder} must not be written by two processes, got a second one; wait for the first, or "
-                "choose another folder."
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _is_same_file(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))

@@ -29,7 +29,7 @@ from shortlist.core.checks import FILE_ERRORS, check_names, check_text, file_err
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.params import Estimator, load_plugins
 from shortlist.errors import DataError, ModelFileError
-from shortlist.kernels.rows import ArrayParts, parts_of
+from shortlist.kernels.rows import bytes_of
 
 FORMAT, VERSION = "shortlist", 2
 START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # every file has these bytes after the length
@@ -64,7 +64,7 @@ class Artifact:
     kind: str
     name: str
     params: dict[str, Any]
-    arrays: Mapping[str, Any]  # arrays; to be saved, also ArrayParts
+    arrays: Mapping[str, Any]
     series: Mapping[str, pl.Series] = field(default_factory=dict)  # strings or integers, nulls allowed
     notes: dict[str, Any] = field(default_factory=dict)
 
@@ -84,9 +84,9 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
         file.write(header)
         digest = hashlib.sha256()
         for array in arrays.values():
-            for piece in parts_of(array):
-                digest.update(piece)
-                file.write(piece)
+            content = bytes_of(array)
+            digest.update(content)
+            file.write(content)
         file.seek(8)
         file.write(_write_header(artifact, arrays, digest.hexdigest()))  # of the same length
         file.flush()
@@ -196,8 +196,6 @@ def _check_array(name: str, array: Any) -> Any:
         raise DataError(
             f"array {name!r} of type {array.dtype} cannot be saved; use numbers and a plain name."
         )
-    if isinstance(array, ArrayParts):
-        return array
     return np.asarray(array, array.dtype.newbyteorder("<"), order="C")
 
 

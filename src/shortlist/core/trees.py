@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from shortlist.core.engine import map_slices
+from shortlist.core.threads import map_slices
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.rows import starts
 from shortlist.kernels.trees import (

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.core.engine import map_slices
 from shortlist.core.params import check_whole, is_number, short_repr, warn
 from shortlist.core.tables import html
+from shortlist.core.threads import map_slices
 from shortlist.cutoff.base import check_interval
 from shortlist.cutoff.prices import (
     BLOCK,

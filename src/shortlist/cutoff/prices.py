@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.core.engine import map_slices
+from shortlist.core.threads import map_slices
 from shortlist.kernels.allocation import (
     DIGITS,
     N_BINS,

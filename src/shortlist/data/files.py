@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
-from shortlist.core.params import short_repr, show_options
+from shortlist.core.params import show_options
 from shortlist.data.columns import (
     MATRIX,
     MAX_NAMED,
@@ -211,27 +211,6 @@ def _flat_names(scan: pl.LazyFrame) -> tuple[list[str], bool]:
     return list(dict(flat_types(schema))) if is_nested else schema.names(), is_nested
 
 
-def open_parquet(options: ReadOptions, path: Path) -> Table:
-    """The table of one file."""
-    return _open_scan(pl.scan_parquet([path], glob=False), options, str(path), "parquet", [path])
-
-
-def open_each(paths: list[Path], options: ReadOptions) -> Callable[[Path], Table]:
-    """A function that opens one of several Parquet files, all with the columns that suit the first one."""
-    for name in ("format", "separator", "header", "encoding", "query", "table"):
-        value = getattr(options, name)
-        if value is not None and value != "parquet":
-            rule = "'parquet'" if name == "format" else "None"
-            raise ConfigError(
-                f"{name} must be {rule} if files are read on a cluster, got {short_repr(value)}; omit it.",
-                parameter=name,
-            )
-    scan = pl.scan_parquet([paths[0]], glob=False)
-    chosen, _ = settle_names(partial(_preview, scan), _flat_names(scan)[0], options.names)
-    options = options.with_names(chosen)
-    return partial(open_parquet, options)
-
-
 def _preview(scan: pl.LazyFrame, names: list[str]) -> pl.DataFrame:
     """The first values of some columns that are not in lists."""
     columns = scan.collect_schema().names()
@@ -288,8 +267,8 @@ def collect_arrow(df: Any, max_rows: int | None = None) -> Any:
     if max_rows is not None and (n_rows := df.count()) > max_rows:
         raise DataError(
             f"a Spark DataFrame must have at most {max_rows:,} rows to be read into one process, got "
-            f"{n_rows:,}; write it to Parquet files and train from these with sl.fit_to_folder on Ray, or "
-            "select fewer rows on Spark."
+            f"{n_rows:,}; fit on the rows of a sample of users, and recommend to all "
+            "with sl.spark.recommend(…, history=)."
         )
     if hasattr(df, "toArrow"):
         return df.toArrow()

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.checks import check_array, check_ids, check_starts, check_whole_value, file_error
+from shortlist.core.checks import check_array, check_ids, check_starts, file_error
 from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
@@ -33,7 +33,6 @@ from shortlist.data.interactions import (
     rows_of_users,
     subtract_from,
 )
-from shortlist.errors import DataError
 from shortlist.kernels.rows import (
     SAME_BASKET,
     SAME_ITEM,
@@ -274,11 +273,6 @@ class History(UsersAndItems):
     def _subtract(self, returns: pl.DataFrame) -> "History":
         """This history without what was returned."""
         data = self.merged
-        if self.totals.n_rows != data.n_rows:
-            raise DataError(
-                "a shard of a model cannot subtract returns, because it has totals of the other shards; pass "
-                "the events to the whole model."
-            )
         return replace(
             self._from_base(subtract_from(data, returns)[0]), returns=returns, gross=self._from_base(data)
         )
@@ -492,56 +486,27 @@ def _item_names(series: Mapping[str, Any], n_items: int) -> pl.Series | None:
 
 
 ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
-COUNTS = "history.item_counts"
-MAX_COUNT = 2**62
 
 
 class StoredRows(NamedTuple):
-    """Arrays, series and notes of a model file; arrays may be written part by part."""
+    """Arrays, series and notes of a model file."""
 
     arrays: dict[str, Any]
     series: dict[str, pl.Series]
     notes: dict[str, Any]
 
 
-def store_history(history: History) -> StoredRows:
-    """The rows of a history, and its totals if they count the rows of other users too."""
-    data = history.merged
-    totals = history.counted
-    if totals is not None and totals.n_rows == data.n_rows:
-        totals = None
-    arrays = {name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
-    return store_rows(data, arrays, data.fingerprint, data.n_rows, totals)
-
-
-def store_rows(
-    about: Interactions, arrays: Mapping[str, Any], fingerprint: str, n_rows: int, totals: Totals | None
-) -> StoredRows:
-    """The rows in `arrays`; ids, names and source are those of `about`."""
-    series = {"users": about.users.values, "items": about.items.values}
-    if about.item_names is not None:
-        series["item_names"] = about.item_names
-    named = {f"history.{name}": array for name, array in arrays.items()}
-    notes: dict[str, Any] = {"data": fingerprint, "rows": n_rows, "has_basket_order": about.has_basket_order}
-    if about.source is not None:
-        notes["source"] = asdict(replace(about.source, label=""))  # equal models are equal files
-    if totals is not None:
-        named[COUNTS] = totals.item_counts
-        notes["totals"] = {name: value for name, value in totals._asdict().items() if name != "item_counts"}
-    return StoredRows(named, series, notes)
-
-
-def restore_totals(arrays: Mapping[str, Any], notes: Mapping[str, Any], data: Interactions) -> Totals | None:
-    """The totals of a shard's whole model; None if the file holds all users."""
-    stored = notes.get("totals")
-    if stored is None:
-        return None
-    if not isinstance(stored, dict):
-        raise file_error("totals", "must be an object")
-    counts = check_array(arrays, COUNTS, np.int64, (data.n_items,), low=0, high=MAX_COUNT)
-    n_rows, n_pairs, n_baskets = (
-        check_whole_value(stored, name, 0, MAX_COUNT) for name in ("n_rows", "n_pairs", "n_baskets")
-    )
-    return Totals(
-        n_rows, n_pairs, n_baskets, check_whole_value(stored, "end_time", -MAX_TIME, MAX_TIME), counts
-    )
+def store_history(data: Interactions) -> StoredRows:
+    """The rows of a history."""
+    series = {"users": data.users.values, "items": data.items.values}
+    if data.item_names is not None:
+        series["item_names"] = data.item_names
+    arrays = {PREFIX + name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
+    notes: dict[str, Any] = {
+        "data": data.fingerprint,
+        "rows": data.n_rows,
+        "has_basket_order": data.has_basket_order,
+    }
+    if data.source is not None:
+        notes["source"] = asdict(replace(data.source, label=""))  # equal models are equal files
+    return StoredRows(arrays, series, notes)

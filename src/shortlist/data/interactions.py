@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.engine import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.core.params import check_choice, check_whole, warn
 from shortlist.core.tables import html
+from shortlist.core.threads import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.data.columns import (
     NO_RETURNS,
     DataSource,
@@ -32,15 +32,14 @@ from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.errors import DataError
 from shortlist.kernels.rows import (
-    ArrayParts,
     build_sets,
+    bytes_of,
     fill_user_starts,
     find_baskets,
     group_rows,
     look_up_codes,
     mark_present,
     merge_duplicates,
-    parts_of,
     sort_rows,
     starts,
     take_rows,
@@ -304,7 +303,7 @@ def rows_of_users(data: "Interactions", users: Ints) -> dict[str, Any]:
     }
 
 
-def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] | ArrayParts | None]) -> str:
+def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] | None]) -> str:
     """A stable hash of ids and of columns: row starts, items, basket starts, times and weights."""
     digest = hashlib.blake2b(digest_size=16)
     for ids in (users, items):
@@ -315,8 +314,8 @@ def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] |
             digest.update(("\0" * bool(start) + text).encode())
     for column in columns:
         digest.update(b"-" if column is None else str(column.dtype).encode())
-        for piece in () if column is None else parts_of(column):
-            digest.update(piece)
+        if column is not None:
+            digest.update(bytes_of(column))
     return digest.hexdigest()
 
 

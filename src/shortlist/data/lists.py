@@ -723,15 +723,10 @@ def _encode_items(column: pl.Series, item_ids: IdMap | None) -> tuple[IdMap, Int
 
 
 def list_parts(folder: Path) -> list[Path]:
-    """The Parquet files of a folder of lists, in their order; a folder that is not complete is refused."""
+    """The Parquet files of a folder of lists, in their order."""
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
         raise DataError(f"{folder} must hold Parquet files with lists, got none; check the path.")
-    _, _, total = paths[0].stem.rpartition("-of-")
-    if paths[0].name.startswith("part-") and total.isdecimal() and int(total) != len(paths):
-        raise DataError(
-            f"{folder} holds {len(paths)} of {int(total)} files; complete it with the command that began it."
-        )
     return paths
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.core.engine import Engine, check_engine
 from shortlist.core.metrics import Metric, Money, discounts
 from shortlist.core.params import check_fraction, check_whole, short_repr
 from shortlist.data.interactions import Interactions, warn_if_trained_on
@@ -202,7 +201,6 @@ def evaluate(
     gains: Literal["weight"] | None = None,
     gain: float | None = None,
     cost: float | None = None,
-    engine: Engine | None = None,
 ) -> Report:
     """Evaluate lists over every user with truth; a user without a list counts as one with an empty list.
 
@@ -233,10 +231,6 @@ def evaluate(
         What a shown item earns if the user takes it, and costs if not, in one unit. The report then has the
         metric `value`, what each list earned, and begins with what 1,000 users earned. Users who took nothing
         cost, too: name them in `users`.
-    engine
-        Where to evaluate a folder of Parquet files: None or `ThreadEngine()` in this process, `RayEngine(…)`
-        on a cluster, one file per task, with the same figures to the last bit. Other lists are evaluated in
-        this process.
 
     Returns
     -------
@@ -278,9 +272,8 @@ def evaluate(
         GroundTruth(truth, history, users, weighted=gains is not None), history, max_items
     )
     if isinstance(lists, (str, Path)) and Path(lists).is_dir():
-        chunks = check_engine(engine).map(metrics.evaluate_file, list_parts(Path(lists)))
+        chunks = map(metrics.evaluate_file, list_parts(Path(lists)))
     else:
-        check_engine(engine)
         chunks = map(metrics.evaluate, as_chunks(lists))
     for number, sums in enumerate(chunks):
         metrics.add(sums)

@@ -1,8 +1,5 @@
 """Rows of different lengths, one after the other: ragged arrays, sets, grouping by user, sorting by time."""
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -456,38 +453,6 @@ def read_only(array: Array) -> Array:
     return view  # type: ignore[return-value]
 
 
-AnyArray = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class ArrayParts:
-    """An array that is written part by part, so that it is never in memory as a whole."""
-
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    parts: Callable[[], Iterator[AnyArray]]  # consecutive rows
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of a number."""
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the whole array."""
-        return math.prod(self.shape) * self.itemsize
-
-    def load(self) -> AnyArray:
-        """The whole array in memory."""
-        whole, done = np.empty(self.shape, self.dtype), 0
-        for piece in self.parts():
-            whole[done : done + len(piece)] = piece
-            done += len(piece)
-        return whole
-
-
-def parts_of(array: "Array | ArrayParts") -> Iterator[memoryview]:
-    """The bytes of an array, in parts if it has parts; contiguous arrays are not copied."""
-    parts = array.parts() if isinstance(array, ArrayParts) else iter([array])
-    for piece in parts:
-        yield np.ascontiguousarray(piece, array.dtype).reshape(-1).view(np.uint8).data
+def bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    """The bytes of an array; contiguous arrays are not copied."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data

@@ -1,6 +1,5 @@
 """ALS: implicit alternating least squares."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -9,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.engine import Engine, ThreadEngine, map_slices
 from shortlist.core.params import MAX_SEED, POSITIVE, Range, Space, check_number, check_whole
+from shortlist.core.threads import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import TrainingError
@@ -34,7 +33,6 @@ from shortlist.types import Doubles, Floats, Ints
 N_ITERATIONS = 2  # of the subspace iteration for the start
 ROWS = 64  # vectors that a thread solves at a time
 UNOBSERVED, MAX_UNOBSERVED = 400.0, 1.0  # of unobserved=None
-BLOCKS = 4  # of rows, for each task that an engine runs at once
 STEPS = (2, 1e-3)  # of conjugate gradients in an epoch, at most, and the share of the residual where they end
 FOLD_IN = (100, 1e-4)  # the same for users at the end, and for new ones
 NOTHING = read_only(np.zeros((0, 0), np.float32))
@@ -79,16 +77,8 @@ def history_prints(matrix: csr_array) -> Doubles:
     return np.asarray(np.bincount(owner, weights=amount, minlength=matrix.shape[0]), np.float64)
 
 
-class RowBlock(NamedTuple):
-    """Rows whose vectors are solved together."""
-
-    pairs: ConfidenceRows
-    penalty: Floats  # (n,)
-    start: Floats  # (n, width)
-
-
 class HalfStep(NamedTuple):
-    """Solves the vectors of rows, given those of the columns; a function that an engine can send."""
+    """What solves the vectors of rows: those of the columns, and how exactly."""
 
     vectors: Floats  # (n_columns, width) in a basis without sums of products
     gram: Floats  # (width,) unobserved · sums of their squares
@@ -96,16 +86,6 @@ class HalfStep(NamedTuple):
     base: float  # weight of all unobserved pairs of a row
     n_steps: int
     tolerance: float
-
-    def __call__(self, rows: RowBlock) -> Floats:
-        """(n, width) the solutions."""
-        indptr, columns, confidence = rows.pairs
-        pairs = ConfidenceRows(read_only(indptr), read_only(columns), read_only(confidence))
-        given = FixedSide(read_only(self.vectors), read_only(self.gram))
-        basis, solved = read_only(self.basis), rows.start.copy()
-        limits = self.n_steps, np.float32(self.tolerance)
-        solve_rows(pairs, given, read_only(rows.penalty), basis, *limits, solved)
-        return solved
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -137,7 +117,7 @@ class ALS(MatrixModel):
         The penalty of a user is reg · (c of the user's pairs + unobserved · n_items) ^ reg_power, and that of
         an item likewise. 1 makes it proportional to the number of squared errors, 0 the same for all.
     seed
-        The same seed gives the same model, bit for bit, on any number of threads, also on Ray.
+        The same seed gives the same model, bit for bit, on any number of threads.
     n_threads
         Number of threads; 0 uses every core.
     weighting, weight_cap
@@ -163,7 +143,6 @@ class ALS(MatrixModel):
         "reg": Range(2e-3, 0.05),
     }
     warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "n_epochs": 1}
-    uses_engine: ClassVar[bool] = True
 
     n_factors: int = 256
     n_epochs: int = 6
@@ -188,7 +167,7 @@ class ALS(MatrixModel):
         matrix = confidence_matrix(train, self.weight_transform)
         users = self._start(matrix)
         start = users, np.zeros((train.n_items, users.shape[1]), np.float32)
-        return self._train(train, matrix, start, self.n_epochs, options.engine)
+        return self._train(train, matrix, start, self.n_epochs)
 
     def _learn_more(self, state: ALSState, more: Interactions, options: FitOptions) -> ALSState:
         data = state.history.merged.concat(more)
@@ -198,7 +177,7 @@ class ALS(MatrixModel):
         half = self._half_step(items, weight, FOLD_IN)
         self._solve(matrix, half, users)
         epochs = self.n_epochs if options.n_epochs is None else options.n_epochs
-        return self._train(data, matrix, (users, half.vectors), epochs, options.engine)
+        return self._train(data, matrix, (users, half.vectors), epochs)
 
     def _start(self, matrix: csr_array) -> Floats:
         """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
@@ -212,7 +191,6 @@ class ALS(MatrixModel):
         matrix: csr_array,
         start: tuple[Floats, Floats],  # vectors of users and of items
         n_epochs: int,
-        engine: Engine,
     ) -> ALSState:
         columns = csr_array(matrix.T)
         columns.sort_indices()
@@ -221,10 +199,10 @@ class ALS(MatrixModel):
         for epoch in range(n_epochs):
             half = self._half_step(users, weight, STEPS)
             users = half.vectors
-            self._solve(columns, half, items, engine)
+            self._solve(columns, half, items)
             half = self._half_step(items, weight, STEPS if epoch < n_epochs - 1 else FOLD_IN)
             items = half.vectors
-            self._solve(matrix, half, users, engine)
+            self._solve(matrix, half, users)
         if not (np.isfinite(items).all() and np.isfinite(users).all()):
             raise TrainingError("the vectors are no longer finite; lower the weights or raise reg.")
         n = self.n_factors
@@ -253,36 +231,21 @@ class ALS(MatrixModel):
         gram = (weight * state.squares).astype(np.float32)
         return HalfStep(state.padded, gram, NOTHING, weight * len(state.items), *FOLD_IN)
 
-    def _solve(
-        self,
-        matrix: csr_array,
-        half: HalfStep,
-        vectors: Floats,
-        engine: Engine = ThreadEngine(),  # noqa: B008
-    ) -> None:
-        """Update the vectors of the rows of a matrix; rows are solved alone, so blocks change nothing."""
-        penalty, n = self._penalties(matrix, half.base), len(vectors)
-        indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-        values = matrix.data.astype(np.float32)
+    def _solve(self, matrix: csr_array, half: HalfStep, vectors: Floats) -> None:
+        """Update the vectors of the rows of a matrix; rows are solved alone, so slices change nothing."""
+        indptr, penalty = matrix.indptr.astype(np.int64), read_only(self._penalties(matrix, half.base))
+        columns = read_only(matrix.indices.astype(np.int32))
+        confidence = read_only(matrix.data.astype(np.float32))
+        given, basis = FixedSide(read_only(half.vectors), read_only(half.gram)), read_only(half.basis)
+        limits = half.n_steps, np.float32(half.tolerance)
 
-        def block(rows: slice) -> RowBlock:
+        def solve(rows: slice) -> None:
             first, last = indptr[rows.start], indptr[rows.stop]
-            at = indptr[rows.start : rows.stop + 1] - first
-            pairs = ConfidenceRows(at, indices[first:last], values[first:last])
-            return RowBlock(pairs, penalty[rows], vectors[rows])
+            at = read_only(indptr[rows.start : rows.stop + 1] - first)
+            pairs = ConfidenceRows(at, columns[first:last], confidence[first:last])
+            solve_rows(pairs, given, penalty[rows], basis, *limits, vectors[rows])
 
-        if isinstance(engine, ThreadEngine):
-
-            def solve(rows: slice) -> None:
-                vectors[rows] = half(block(rows))
-
-            map_slices(solve, n, ROWS, self.n_threads)
-            return
-        size = max(ROWS, -(-n // (BLOCKS * engine.n_tasks)))
-        parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-        solutions: Iterator[Floats] = engine.map(half.__call__, map(block, parts))
-        for rows, solved in zip(parts, solutions, strict=True):
-            vectors[rows] = solved
+        map_slices(solve, len(vectors), ROWS, self.n_threads)
 
     def _penalties(self, matrix: csr_array, base: float) -> Floats:
         """(n,) the L2 penalty of each row."""

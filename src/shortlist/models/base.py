@@ -18,7 +18,6 @@ import polars as pl
 from shortlist import MODEL_MODULES as MODEL_MODULES
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import FILE_ERRORS, check_text, file_error, load_error
-from shortlist.core.engine import Engine, ThreadEngine, check_engine
 from shortlist.core.params import (
     POSITIVE,
     Estimator,
@@ -31,15 +30,12 @@ from shortlist.core.params import (
     warn,
 )
 from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
-from shortlist.core.shards import find_shards
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import NO_RETURNS, source_from_notes
 from shortlist.data.history import (
     History,
     NewRows,
-    StoredRows,
     restore_interactions,
-    restore_totals,
     store_history,
 )
 from shortlist.data.ids import UNKNOWN, IdMap
@@ -166,8 +162,6 @@ class FitOptions(NamedTuple):
 
     valid: Interactions | None = None
     progress: Callable[[Any], None] | None = None
-    checkpoint: Path | None = None
-    engine: Engine = ThreadEngine()
     items: Items | None = None
     n_epochs: int | None = None  # of partial_fit; None: as the model says
 
@@ -188,9 +182,8 @@ class Recommender(Estimator, ABC):
     answers_past: ClassVar[bool] = (
         True  # whether lists for a time before the last event ignore what came later
     )
-    uses_engine: ClassVar[bool] = False  # whether `fit` can run on a cluster
     uses_content: ClassVar[bool] = False  # whether `fit` takes items
-    uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early, report progress and keep checkpoints
+    uses_epochs: ClassVar[bool] = False  # whether `fit` can stop early and report progress
     has_flags: ClassVar[bool] = True  # whether the command line offers the model and its parameters
     search_space: ClassVar[Space] = {}  # the parameters that are tuned, and their values
     not_searched: ClassVar[tuple[str, ...]] = ()  # parameters of the spaces that stay at their defaults
@@ -306,12 +299,6 @@ class Recommender(Estimator, ABC):
     def _json_params(self) -> dict[str, Any]:
         """The parameters that JSON can hold; `_to_arrays` stores the rest."""
         return self.get_params()
-
-    def _join_shards(self, models: list[Any], folder: Path) -> Any:
-        """One model with the users of all shards; only factor models have more than one."""
-        if len(models) > 1:
-            raise ModelFileError(f"{folder} must hold one shard of a {type(self).__name__}; fit it again.")
-        return self
 
     def _forget(self) -> None:
         self._state = None
@@ -439,8 +426,6 @@ class Recommender(Estimator, ABC):
         *,
         valid: Interactions | Any = None,
         progress: Callable[[Any], None] | None = None,
-        checkpoint: str | Path | None = None,
-        engine: Engine | None = None,
         items: Items | Any = None,
     ) -> Self:
         """Learn from interactions.
@@ -458,12 +443,6 @@ class Recommender(Estimator, ABC):
         progress
             Called after every epoch with an object that holds `epoch`, `n_epochs`, `loss`, `score` (F1 on
             `valid`) and `updates_per_second`. Ignored by models without epochs.
-        checkpoint
-            A file to resume from and to save progress to. A resumed run gives the same model, bit for bit, as
-            an uninterrupted one.
-        engine
-            Where to train: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster, with the
-            same result. Factor models and TwoStage can train on a cluster.
         items
             Content of items: `Items` or a table with one row per item, for models that use it. Items
             without interactions can then be recommended.
@@ -483,26 +462,16 @@ class Recommender(Estimator, ABC):
         --------
         >>> model = sl.BPRMF(n_epochs=2).fit(sl.load_dataset("sample"))
         """
-        name, place = type(self).__name__, ThreadEngine() if engine is None else check_engine(engine)
-        if checkpoint is not None and not self.uses_epochs:
-            raise ConfigError(f"checkpoint needs a model trained in epochs, got {name}.")
-        if not self.uses_engine and not isinstance(place, ThreadEngine):
-            raise ConfigError(
-                f"engine must be None or ThreadEngine() for {name}, got {place!r}; "
-                "only factor models and TwoStage train on a cluster.",
-                parameter="engine",
-            )
         data = self._check_data(train)
         held_out = None if valid is None else Interactions.of(valid)
         if items is not None and not self.uses_content:
             raise ConfigError(
-                f"items must be None for {name}, which uses no content of items; use "
+                f"items must be None for {type(self).__name__}, which uses no content of items; use "
                 "ContentProfile, or omit items.",
                 parameter="items",
             )
         content = None if items is None else Items.of(items)
-        saved = None if checkpoint is None else Path(checkpoint)
-        options = FitOptions(held_out, progress, saved, place, content)
+        options = FitOptions(held_out, progress, content)
         with self._lock:
             state = self._with_fingerprint(self._learn(data, options))
             if content is not None and group_fields(content):
@@ -1198,11 +1167,7 @@ class Recommender(Estimator, ABC):
         ...     same = sl.load_model(path)
         """
         state = self._fitted_state()
-        return save_artifact(path, self._artifact(state, store_history(state.history)))
-
-    def _artifact(self, state: Any, rows: StoredRows) -> Artifact:
-        """The contents of a file with this state and the rows of its history."""
-        arrays, notes = self._to_arrays(state)
+        rows, (arrays, notes) = store_history(state.history.merged), self._to_arrays(state)
         arrays = {f"model.{name}": array for name, array in arrays.items()} | rows.arrays
         series, notes = dict(rows.series), {**notes, **rows.notes, "fingerprint": state.fingerprint}
         if state.cutoff is not None:
@@ -1211,7 +1176,8 @@ class Recommender(Estimator, ABC):
             notes["groups"] = state.groups.store(series)
         if state.selection is not None:
             notes["selection"] = asdict(state.selection)
-        return Artifact("model", type(self).__name__, self._json_params(), arrays, series, notes)
+        params = self._json_params()
+        return save_artifact(path, Artifact("model", type(self).__name__, params, arrays, series, notes))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -1436,8 +1402,7 @@ def load_model(path: str | Path) -> Recommender:
     Parameters
     ----------
     path
-        A file written by `model.save` or `shortlist fit`, or a folder written by `fit_to_folder`. Its
-        shards become one model; pass the path of a shard to load its users alone.
+        A file written by `model.save` or `shortlist fit`.
 
     Returns
     -------
@@ -1455,10 +1420,6 @@ def load_model(path: str | Path) -> Recommender:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
-    if Path(path).is_dir():
-        models = [load_model(shard) for shard in find_shards(Path(path))]
-        whole: Recommender = models[0]._join_shards(models, Path(path))
-        return whole
     artifact = load_artifact(path, "model")
     try:
         kind = find_model_class(artifact.name)
@@ -1484,9 +1445,6 @@ def _restore(kind: type[Recommender], artifact: Artifact) -> Recommender:
     learned = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
     fingerprint = None if notes.get("fingerprint") is None else check_text(notes, "fingerprint")
     state = replace(model._from_arrays(history, learned, notes), fingerprint=fingerprint)
-    totals = restore_totals(arrays, notes, history)
-    if totals is not None:
-        state = replace(state, history=replace(state.history, counted=totals))
     if "cutoff" in notes:
         cutoff = unpack(notes["cutoff"], arrays, series)
         if not isinstance(cutoff, Cutoff):

@@ -19,9 +19,9 @@ from shortlist.content.features import (
     unpack_matrix,
 )
 from shortlist.core.checks import check_array, check_float_value
-from shortlist.core.engine import map_slices
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import MAX_SEED, check_fraction, check_number, check_whole
+from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.data.items import Items

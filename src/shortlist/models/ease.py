@@ -8,9 +8,9 @@ from scipy.sparse import csr_array
 
 from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
 from shortlist.core.checks import check_array
-from shortlist.core.engine import map_slices
 from shortlist.core.glm import fit_item_weights
 from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_number, check_whole
+from shortlist.core.threads import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import solve_neighbors

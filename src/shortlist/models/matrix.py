@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
-from shortlist.core.engine import map_slices
+from shortlist.core.threads import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import find_eigenvectors, multiply_sparse, rotate_rows

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
-from shortlist.core.engine import map_slices
 from shortlist.core.params import Range, Space, check_number, check_whole
+from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.sparse import SparseRows, UserVectors, score_with_neighbors

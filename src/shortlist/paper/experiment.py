@@ -7,8 +7,8 @@ import time
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from shortlist.auto.validation import Holdout, Validation, build_model
-from shortlist.core.engine import Engine, FixedFunction, ThreadEngine, thread_count
 from shortlist.core.files import write_text
+from shortlist.core.threads import thread_count
 from shortlist.data.datasets import load_dataset
 from shortlist.data.interactions import Interactions
 from shortlist.paper.protocol import MAX_LENGTH, PLAIN
@@ -80,12 +80,11 @@ class Experiment:
 
 @dataclass(eq=False)
 class Runner:
-    """Computes results of one experiment, here or on a cluster, and keeps them in a folder."""
+    """Computes results of one experiment, and keeps them in a folder."""
 
     experiment: Experiment
     folder: Path
-    engine: Engine = field(default_factory=ThreadEngine)
-    n_jobs: int = 1  # parallel runs in this process; 0: one per core
+    n_jobs: int = 1  # parallel runs; 0: one per core
     progress: Callable[[str], None] | None = None
     seconds: float = 0.0  # compute time of all results returned, computed now or earlier
 
@@ -101,38 +100,22 @@ class Runner:
         entry = _read(path)
         if entry is None:
             start = time.perf_counter()
-            result = self._call(function, args)
+            result = function(self.experiment, *args)
             entry = {"label": label, "seconds": round(time.perf_counter() - start, 2), "result": result}
             write_text(path, json.dumps(entry, allow_nan=False))
             self.report(f"{label}: {entry['seconds']:.1f} s")
         self.seconds += entry["seconds"]
         return json.loads(json.dumps(entry["result"]))  # same types, computed or read
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if isinstance(self.engine, ThreadEngine):
-            return function(self.experiment, *args)
-        return next(iter(self.engine.map(self._bound, [(function, args)])))
-
-    @cached_property
-    def _bound(self) -> FixedFunction:
-        """One function for all tasks, so that a cluster gets the experiment once."""
-        return FixedFunction(partial(_apply, self.experiment))
-
     def map(self, job: Callable[..., Any], points: Iterable[tuple[Any, ...]]) -> list[Any]:
-        """job(*point) for every point, in order; as many at once as there are places."""
-        is_local = isinstance(self.engine, ThreadEngine)
-        with ThreadPoolExecutor(thread_count(self.n_jobs) if is_local else self.engine.n_tasks) as pool:
+        """job(*point) for every point, in order; `n_jobs` at once."""
+        with ThreadPoolExecutor(thread_count(self.n_jobs)) as pool:
             return list(pool.map(lambda point: job(*point), points))
 
     def report(self, text: str) -> None:
         """Tell the caller about a finished step."""
         if self.progress is not None:
             self.progress(f"{self.experiment.name}, {text}")
-
-
-def _apply(experiment: Experiment, task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
-    function, args = task
-    return function(experiment, *args)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from shortlist.core.engine import Engine, check_engine
 from shortlist.core.files import check_writable, write_text
 from shortlist.core.params import check_whole
 from shortlist.errors import ConfigError
@@ -29,7 +28,6 @@ def reproduce(
     n_seeds: int = 5,
     seed: int = 0,
     n_jobs: int = 0,
-    engine: Engine | None = None,
     budget: Workload = FULL,
     progress: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
@@ -49,9 +47,6 @@ def reproduce(
         the budget only.
     n_jobs
         Number of parallel runs; 0 uses all cores. The results do not depend on it.
-    engine
-        Where to tune, train and evaluate: None or `ThreadEngine()` in this process, `RayEngine(…)` as tasks
-        of a cluster. The results do not depend on it.
     budget
         The amount of tuning and training: `FULL`, or `QUICK`, which takes minutes.
     progress
@@ -78,7 +73,7 @@ def reproduce(
     for name in protocol.DATASETS if dataset == "all" else (dataset,):
         experiment = Experiment.load(name, budget.users, seed)
         check_writable(folder / "results.json")
-        runner = Runner(experiment, folder / "cache", check_engine(engine), n_jobs, progress)
+        runner = Runner(experiment, folder / "cache", n_jobs, progress)
         datasets[name] = _find(Variants(runner, budget, seed, n_seeds))
         seconds += runner.seconds
         counts = {each: tables["cells"] for each, tables in datasets.items() if tables["cells"]}

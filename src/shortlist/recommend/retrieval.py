@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
-from shortlist.core.engine import map_slices
+from shortlist.core.threads import map_slices
 from shortlist.data.items import skip_items
 from shortlist.errors import DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits

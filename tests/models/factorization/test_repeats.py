@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranges import MemoryRows
 from shortlist.models.base import load_model
-from shortlist.models.factorization.model import collect_statistics
-from tests.models.cases import all_users, answer, bits, checkerboard, crowd, dense, fit, model
+from shortlist.models.factorization.representation import repeat_weight
+from tests.models.cases import all_users, answer, checkerboard, crowd, dense, fit, model
 
 
 def regulars(again, n_users=60, n_items=40):
@@ -22,15 +21,11 @@ def regulars(again, n_users=60, n_items=40):
     return Interactions.from_tuples(rows)
 
 
-def initial_repeat_weight(data, decay):
-    return collect_statistics(model("HRM", repeat_decay=decay), MemoryRows(data)).repeat_start
-
-
 def test_initial_repeat_weight_is_the_log_odds_by_counting():
     data = regulars(again=True)  # all history items are repeated in every basket
     strength = np.mean([np.log1p(sum(0.9**age for age in range(n))) for n in range(1, 8)])
-    assert initial_repeat_weight(data, 0.9) == pytest.approx(np.log(1 / (3 / 40)) / strength, rel=1e-4)
-    assert initial_repeat_weight(regulars(again=False), 0.9) == 0
+    assert repeat_weight(data, 0.9) == pytest.approx(np.log(1 / (3 / 40)) / strength, rel=1e-4)
+    assert repeat_weight(regulars(again=False), 0.9) == 0
 
 
 def test_repeat_decay_ranks_repeated_items_first():
@@ -94,9 +89,3 @@ def test_partial_fit_continues_from_learned_weights():
     one.partial_fit(data.where(late), n_epochs=2)
     assert one.history_.n_rows == data.n_rows
     assert np.isfinite(dense(one)).all()
-
-
-def test_a_checkpoint_holds_the_repeat_weights(tmp_path):
-    kept = model("DKHRM", n_epochs=3, repeat_decay=0.9).fit(checkerboard(), checkpoint=tmp_path / "run")
-    more = model("DKHRM", n_epochs=6, repeat_decay=0.9).fit(checkerboard(), checkpoint=tmp_path / "run")
-    assert bits(more) == bits(fit("DKHRM", checkerboard(), n_epochs=6, repeat_decay=0.9)) != bits(kept)

@@ -49,7 +49,7 @@ def test_more_data_gives_more_blocks():
 def test_parallel_work_covers_every_part_once(n, n_threads):
     with ThreadPoolExecutor(n_threads) as pool:
         parts = schedule(pool, n_threads).run_parallel(
-            lambda first, last, tag: [(tag, i) for i in range(first, last)], 0, n, "x"
+            lambda first, last, tag: [(tag, i) for i in range(first, last)], n, "x"
         )
     assert [i for part in parts for i in part] == [("x", i) for i in range(n)]
 
@@ -59,4 +59,4 @@ def test_exception_in_a_thread_is_raised():
         raise RuntimeError("in a thread")
 
     with ThreadPoolExecutor(2) as pool, pytest.raises(RuntimeError, match="in a thread"):
-        schedule(pool, 2).run_parallel(fail, 0, 4)
+        schedule(pool, 2).run_parallel(fail, 4)

@@ -1,21 +1,12 @@
-"""The training loop: early stopping, Ctrl-C, divergence and checkpoints."""
-
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
+"""The training loop: early stopping, Ctrl-C and divergence."""
 
 import numpy as np
 import pytest
 
-from shortlist.data.ranges import MemoryRows
-from shortlist.errors import ConfigError, DataError, ModelFileError, TrainingError
+from shortlist.errors import DataError, TrainingError
 from shortlist.models.factorization import training
-from shortlist.models.factorization.model import collect_statistics
-from shortlist.models.factorization.representation import HybridFactors
-from shortlist.models.factorization.training import ThreadTrainer, TrainingTask, has_moderate_norms
+from shortlist.models.factorization.representation import HybridFactors, UserFactors
+from shortlist.models.factorization.training import Trainer, TrainingRows, has_moderate_norms
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, fitted, model
 
 joint_model = pytest.mark.parametrize("name", JOINT)
@@ -39,10 +30,6 @@ class Recorder:
         self.calls.append(progress)
         if progress.epoch == self.after:
             raise self.error
-
-
-class StopError(Exception):
-    """Raised by a test to stop training."""
 
 
 # ------------------------------------------------------------------ stopping
@@ -101,11 +88,11 @@ def test_patience_is_not_counted_while_vectors_are_short(monkeypatch, name):
 
 
 def test_short_vectors_worked_by_hand(monkeypatch):
-    norms, shapes = {"user": 6.0, "item": 4.0}, {"user": (9, 2), "item": (16, 2)}
+    norms = {"user": 6.0, "item": 4.0}
     monkeypatch.setattr(training, "SHORT", 2.01)
-    assert training.has_short_vectors(norms, shapes)
+    assert training.has_short_vectors(norms, 9, 16)
     monkeypatch.setattr(training, "SHORT", 1.99)
-    assert not training.has_short_vectors(norms, shapes)
+    assert not training.has_short_vectors(norms, 9, 16)
 
 
 def test_tol_stops_when_the_loss_is_stable():
@@ -142,18 +129,9 @@ def test_far_too_large_steps_are_halved_until_training_converges(name, lr):
     assert bits(again) == bits(one)
 
 
-def test_halved_steps_survive_a_checkpoint_and_a_file(tmp_path):
-    options = {"lr": 10.0, "n_epochs": 8, "reg": 0.1}
-    whole = fit("CRRMF", checkerboard(), **options)
-    with pytest.raises(StopError):
-        model("CRRMF", **options).fit(
-            checkerboard(), checkpoint=tmp_path / "run", progress=Recorder(4, StopError())
-        )
-    part = model("CRRMF", **options | {"n_epochs": 4}).fit(checkerboard(), checkpoint=tmp_path / "run")
-    assert part.lr_ < 10
-    resumed = model("CRRMF", **options).fit(checkerboard(), checkpoint=tmp_path / "run")
-    assert bits(resumed) == bits(whole)
-    assert resumed.lr_ == whole.lr_
+def test_the_halved_step_size_survives_a_file(tmp_path):
+    whole = fit("CRRMF", checkerboard(), lr=10.0, n_epochs=8, reg=0.1)
+    assert whole.lr_ < 10
     assert type(whole).load(whole.save(tmp_path / "model")).lr_ == whole.lr_
 
 
@@ -174,11 +152,10 @@ def test_training_that_never_becomes_stable_stops_and_keeps_the_start(monkeypatc
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
 def test_divergence_of_any_parameter_is_detected(part, value):
-    one, rows = model("DKBPRMF", n_threads=1), MemoryRows(checkerboard())
-    statistics = collect_statistics(one, rows)
-    start = one._initializer(statistics, rows.n_items)
-    task = TrainingTask(model=one, rows=rows, statistics=statistics, start=start)
-    with ThreadTrainer(task) as trainer:
+    one, data = model("DKBPRMF", n_threads=1), checkerboard()
+    rows = TrainingRows.of(one, data, one.representation(data, one.terms(data)))
+    theta = one.initialize(data.n_users, data.n_items, one.terms(data))
+    with Trainer(one, rows, theta) as trainer:
         trainer.prepare_epoch(0)
         assert has_moderate_norms(trainer.norms())
         getattr(trainer.theta, part).flat[0] = value
@@ -213,10 +190,8 @@ def test_ctrl_c_between_epochs_keeps_the_last_epoch(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
-def test_ctrl_c_during_an_epoch_keeps_a_usable_model_and_the_last_checkpoint(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
-    place, one = tmp_path / "run", model(name, n_epochs=4, lr=0.05)
-    kind = one.representation_class
+def test_ctrl_c_during_an_epoch_keeps_a_usable_model(name, monkeypatch):
+    one, kind = model(name, n_epochs=4, lr=0.05), HybridFactors if name == "DKHRM" else UserFactors
     exact, rounds = kind.run_round, []
 
     def interrupted(self, schedule, round_index, *args):
@@ -227,13 +202,11 @@ def test_ctrl_c_during_an_epoch_keeps_a_usable_model_and_the_last_checkpoint(nam
 
     with monkeypatch.context() as patched:
         patched.setattr(kind, "run_round", interrupted)
-        one.fit(crowd(), checkpoint=place)
+        one.fit(crowd())
     assert one.stopped_ == "interrupted"
     assert one.n_epochs_ == 2
     assert bits(one) != bits(fit(name, crowd(), n_epochs=2, lr=0.05))  # the third epoch had begun
     assert all(np.isfinite(array).all() for array in one._state.parameters)
-    resumed = model(name, n_epochs=4, lr=0.05).fit(crowd(), checkpoint=place)
-    assert bits(resumed) == bits(fit(name, crowd(), n_epochs=4, lr=0.05))
 
 
 def test_ctrl_c_in_the_first_epoch_is_raised(monkeypatch):
@@ -246,109 +219,3 @@ def test_ctrl_c_in_the_first_epoch_is_raised(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         one.fit(checkerboard())
     assert bits(one) == kept
-
-
-# ------------------------------------------------------------------ checkpoints
-@joint_model
-def test_resumed_run_gives_the_same_bits(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", -1)
-    train, valid = split()
-    never = model(name, n_epochs=9, patience=9).fit(train, valid=valid)
-    for after in (2, 6):  # stopped twice, with a relabeling in between
-        with pytest.raises(StopError):
-            model(name, n_epochs=9, patience=9).fit(
-                train, valid=valid, checkpoint=tmp_path / "run", progress=Recorder(after, StopError())
-            )
-    recorder = Recorder()
-    again = model(name, n_epochs=9, patience=9, n_threads=2).fit(
-        train, valid=valid, checkpoint=tmp_path / "run", progress=recorder
-    )
-    assert recorder.calls[0].epoch == 6  # the checkpoint was written after epoch 5
-    assert bits(again) == bits(never)
-    assert again.losses_ == never.losses_
-    assert again.valid_scores_ == never.valid_scores_
-    assert again.n_epochs_ == never.n_epochs_
-
-
-def test_finished_run_is_not_repeated_but_can_be_extended(tmp_path):
-    place = tmp_path / "run"
-    model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=place)
-    recorder = Recorder()
-    one = model("BPRMF", n_epochs=3).fit(checkerboard(), checkpoint=place, progress=recorder)
-    assert recorder.calls == []
-    assert bits(one) == bits(fit("BPRMF", checkerboard(), n_epochs=3))
-    longer = model("BPRMF", n_epochs=5).fit(checkerboard(), checkpoint=place)
-    assert bits(longer) == bits(fit("BPRMF", checkerboard(), n_epochs=5))
-    with pytest.raises(ConfigError, match=r"n_epochs must be at least 5, the epoch of .* got 4"):
-        model("BPRMF", n_epochs=4).fit(checkerboard(), checkpoint=place)
-
-
-def test_ctrl_c_writes_the_checkpoint(tmp_path):
-    place = tmp_path / "run"
-    model("BPRMF", n_epochs=9).fit(
-        checkerboard(), checkpoint=place, progress=Recorder(4, KeyboardInterrupt())
-    )
-    recorder = Recorder()
-    one = model("BPRMF", n_epochs=9).fit(checkerboard(), checkpoint=place, progress=recorder)
-    assert recorder.calls[0].epoch == 5
-    assert one.stopped_ == "n_epochs"
-    assert bits(one) == bits(fit("BPRMF", checkerboard(), n_epochs=9))
-
-
-def test_checkpoint_of_another_run_is_rejected(tmp_path):
-    place = tmp_path / "run"
-    model("BPRMF", n_epochs=2).fit(checkerboard(), checkpoint=place)
-    train, valid = split()
-    for other, data, held, what in (
-        (model("BPRMF", n_epochs=2, lr=0.2), checkerboard(), None, "lr"),
-        (model("BPRMF", n_epochs=2, seed=3), checkerboard(), None, "seed"),
-        (model("DKBPRMF", n_epochs=2), checkerboard(), None, "class"),
-        (model("BPRMF", n_epochs=2), train, None, "data"),
-        (model("BPRMF", n_epochs=2), checkerboard(), valid, "valid"),
-    ):
-        with pytest.raises(ConfigError, match=rf"belongs to another run \(.*\b{what}\b.* differ"):
-            other.fit(data, valid=held, checkpoint=place)
-
-
-def test_checkpoint_path_with_other_content_is_rejected(tmp_path):
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "diary.txt").write_text("mine")
-    recorder = Recorder()
-    with pytest.raises(DataError, match="is not a saved model"):
-        model("BPRMF").fit(checkerboard(), checkpoint=tmp_path / "notes", progress=recorder)
-    assert recorder.calls == []  # rejected before the first epoch
-    fitted("BPRMF").save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match="holds a model, not a checkpoint"):
-        model("BPRMF").fit(checkerboard(), checkpoint=tmp_path / "model")
-
-
-KILLED = """
-    import os, signal
-    from shortlist.models.factorization import training
-    from tests.models.cases import checkerboard, model
-
-    training.CHECKPOINT_SECONDS = -1
-
-    def progress(call):
-        if call.epoch == 4:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    model("DKBPRMF", n_epochs=8).fit(checkerboard(), checkpoint={place!r}, progress=progress)
-"""
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
-def test_killed_run_resumes_to_the_same_bits(tmp_path):
-    place, home = tmp_path / "run", Path(__file__).parents[3]
-    code = textwrap.dedent(KILLED).format(place=str(place))
-    killed = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=home,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(home), str(home / "src")])},
-        timeout=300,
-    )
-    assert killed.returncode == -signal.SIGKILL
-    recorder = Recorder()
-    one = model("DKBPRMF", n_epochs=8).fit(checkerboard(), checkpoint=place, progress=recorder)
-    assert recorder.calls[0].epoch == 4
-    assert bits(one) == bits(fit("DKBPRMF", checkerboard(), n_epochs=8))

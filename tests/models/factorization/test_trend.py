@@ -8,7 +8,6 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models.base import load_model
-from shortlist.models.factorization.hrm import HRM
 from shortlist.models.factorization.representation import GrowingTrend, Trend
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, dense, fit, model
@@ -187,25 +186,6 @@ def test_partial_fit_counts_sales_of_all_users():
     sales = one._state.trend.complete.sales
     assert sales.total.sum() > 5 * Trend.of(kept, 2.0).sales.total.sum()
     assert np.isfinite(dense(one)).all()
-
-
-def test_checkpoint_contains_trend_weights(tmp_path):
-    kept = model("DKHRM", n_epochs=3, trend_half_life=2.0).fit(trending_data(), checkpoint=tmp_path / "run")
-    more = model("DKHRM", n_epochs=6, trend_half_life=2.0).fit(trending_data(), checkpoint=tmp_path / "run")
-    assert bits(more) == bits(fit("DKHRM", trending_data(), n_epochs=6, trend_half_life=2.0)) != bits(kept)
-
-
-def test_checkpoint_without_trend_parameter_is_rejected(tmp_path, monkeypatch):
-    one, exact = model("HRM", n_epochs=1), HRM._identity
-    with monkeypatch.context() as patched:
-        patched.setattr(
-            HRM,
-            "_identity",
-            lambda *given: {k: v for k, v in exact(*given).items() if k != "trend_half_life"},
-        )
-        one.fit(trending_data(), checkpoint=tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"belongs to another run \(trend_half_life differ\)"):
-        one.fit(trending_data(), checkpoint=tmp_path / "run")
 
 
 @pytest.mark.parametrize("at", ["yesterday", float("nan"), object(), ["2020-01-01", "x"]])

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.sgd import Parameters
 from shortlist.models.factorization.training import MAX_ITEMS, build_evaluator
@@ -18,14 +17,27 @@ def theta_of(scores):
     return Parameters(table, *own, *[none] * (len(Parameters._fields) - 3))
 
 
-def evaluator_of(valid, history, dense_scores, seed):
-    """The evaluator of validation data in memory."""
-    rows = History.of(valid).rows_of, History.of(history).rows_of
-    return build_evaluator(valid.active_users, *rows, history.has_repeats, dense_scores, seed)
+class Scorer:
+    """A model whose scores are the user parameters; it notes for which times they are made."""
+
+    seed = 0
+
+    def __init__(self):
+        self.requested = {}
+
+    def trained_users(self, history):
+        return np.ones(history.n_users, np.bool_)
+
+    def dense_scores(self, theta, history, trend, users, timestamps):
+        if timestamps is not None:
+            names = history.users.to_ids(users).to_list()
+            self.requested.update(zip(names, (timestamps // 86_400_000_000).tolist(), strict=True))
+        return theta.user[users]
 
 
-def dense_scores(_):
-    return lambda theta, users, timestamps: theta.user[users]
+def evaluator_of(valid, history, scorer=None):
+    """The evaluator of validation data."""
+    return build_evaluator(scorer or Scorer(), valid, history, None)
 
 
 def score(evaluator, scores):
@@ -66,7 +78,7 @@ def test_f1_at_the_best_n(repeats):
     scores = rng.normal(size=(12, 30))
     seen = {u: set() if repeats else {i for v, i, _ in rows if v == u} for u in range(12)}
     wanted = {u: {i for v, i, _ in held if v == u} for u in range(12) if u % 3}
-    evaluator = evaluator_of(valid, history, dense_scores, 0)
+    evaluator = evaluator_of(valid, history)
     assert score(evaluator, scores) == pytest.approx(plain(scores, seen, wanted))
 
 
@@ -76,7 +88,7 @@ def test_a_perfect_ranking_of_one_item_each_is_perfect():
     scores = np.zeros((3, 6))
     scores[np.arange(3), np.arange(3)] = 9  # seen, so filtered
     scores[np.arange(3), np.arange(3) + 3] = 5
-    assert score(evaluator_of(valid, history, dense_scores, 0), scores) == 1
+    assert score(evaluator_of(valid, history), scores) == 1
 
 
 def test_lists_are_made_at_the_time_of_the_validation_basket():
@@ -84,17 +96,8 @@ def test_lists_are_made_at_the_time_of_the_validation_basket():
     rows = [(u, i, t) for u, day in enumerate(days) for i, t in ((u, 0), (u + 4, 86_400 * day))]
     data = Interactions.from_tuples(rows)
     history, valid = data.where(data.time == 0), data.where(data.time > 0)
-    requested = {}
-
-    def noted(own):
-        def scores(theta, users, timestamps):
-            names = own.users.to_ids(users).to_list()
-            requested.update(zip(names, (timestamps // 86_400_000_000).tolist(), strict=True))
-            return theta.user[users]
-
-        return scores
-
-    score(evaluator_of(valid, history, noted, 0), np.zeros((4, 8)))
-    assert requested == dict(enumerate(days))
+    scorer = Scorer()
+    score(evaluator_of(valid, history, scorer), np.zeros((4, 8)))
+    assert scorer.requested == dict(enumerate(days))
     timeless = Interactions.from_tuples([(0, 1), (0, 2), (1, 0)])
-    assert evaluator_of(timeless, timeless, dense_scores, 0).times is None
+    assert evaluator_of(timeless, timeless).times is None

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.data.ranges import MemoryRows
 from shortlist.errors import ConfigError, DataWarning
-from shortlist.models.factorization.model import collect_statistics
 from shortlist.models.factorization.schedule import MAX_MEAN, count_row_visits
-from shortlist.models.factorization.training import TrainingTask
+from shortlist.models.factorization.training import TrainingRows, visit_scale
 from tests.models.cases import bits, dense
 
 MODELS = {
@@ -35,7 +33,7 @@ def weighted_data(weights):
 
 
 def count_visits(amounts, seed, scale=1.0):
-    return count_row_visits(amounts, scale, 0, seed)
+    return count_row_visits(amounts, scale, seed)
 
 
 def test_visits_are_the_amounts_rounded_at_random():
@@ -51,26 +49,22 @@ def test_visits_are_the_amounts_rounded_at_random():
 
 def test_large_amounts_keep_their_ratio():
     data = weighted_data(lambda n: 30 if n % 2 else 90)
-    scale = collect_statistics(sl.HRM(weighting="linear"), MemoryRows(data)).visit_scale
-    assert scale == pytest.approx(MAX_MEAN / data.weight.mean())
+    assert visit_scale(data.weight.astype(np.float64)) == pytest.approx(MAX_MEAN / data.weight.mean())
     visits = count_visits(np.tile([30.0, 90.0], 5000), 0, MAX_MEAN / 60).reshape(-1, 2)
     assert visits.mean(axis=0) == pytest.approx([MAX_MEAN / 2, 1.5 * MAX_MEAN], rel=0.02)
 
 
-def test_numbers_of_rows_decide_about_their_visits():
+def test_places_of_rows_decide_about_their_visits():
     amounts = np.random.default_rng(1).random(1000) * 3
-    whole = count_row_visits(amounts, 1.0, 0, 5)
-    assert np.array_equal(count_row_visits(amounts[300:], 1.0, 300, 5), whole[300:])
+    whole = count_row_visits(amounts, 1.0, 5)
+    assert np.array_equal(count_row_visits(amounts[:300], 1.0, 5), whole[:300])
 
 
 def test_rows_are_repeated_within_their_group():
     rows = [("a", "x", 1, 2.0), ("a", "y", 1, -1.0), ("b", "z", 2, 3.0)]
-    data = MemoryRows(sl.Interactions.from_tuples(rows, negative_weights="keep"))
-    one = sl.HRM(weighting="linear")
-    statistics = collect_statistics(one, data)
-    start = one._initializer(statistics, data.n_items)
-    loaded = TrainingTask(model=one, rows=data, statistics=statistics, start=start).load(data.data, 0)
-    assert statistics.row_starts.tolist() == [0, 2, 5]
+    data = sl.Interactions.from_tuples(rows, negative_weights="keep")
+    one = sl.HRM(weighting="linear", repeat_decay=None, trend_half_life=None)
+    loaded = TrainingRows.of(one, data, one.representation(data, one.terms(data)))
     assert loaded.indptr.tolist() == [0, 2, 5]
     assert loaded.item.tolist() == [0, 0, 2, 2, 2]
     assert loaded.representation.group_starts.tolist() == [0, 1, 2]

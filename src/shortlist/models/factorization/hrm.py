@@ -1,33 +1,28 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_whole_value, file_error
+from shortlist.core.checks import file_error
 from shortlist.core.params import POSITIVE, Space, check_choice, check_fraction, check_number, check_whole
-from shortlist.data.history import MAX_TIME
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranges import MemoryRows, UserRanges
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.fold import AVERAGE, MAXIMUM
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
 from shortlist.models.base import decayed_counts
-from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState
+from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState, Terms
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
-    DAY_BITS,
     NO_SALES,
     GrowingTrend,
     HybridFactors,
-    RepeatTotals,
     Trend,
     context_vectors,
-    count_sales,
+    repeat_weight,
 )
-from shortlist.models.factorization.training import Statistics
 from shortlist.recommend.request import Contributions, RecommendRequest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -123,31 +118,17 @@ class HRM(FactorModel):
         """Pairwise ranking, or classification of interactions and sampled items."""
         return Objective() if self.negatives is None else Objective(alpha=1.0, negatives=self.negatives)
 
-    representation_class = HybridFactors
+    def terms(self, data: Interactions) -> Terms:
+        repeat_start = None if self._repeat_decay is None else repeat_weight(data, self._repeat_decay)
+        return Terms(repeat_start, None if self._half_life is None else Trend.of(data, self._half_life))
 
-    def representation(self, train: Interactions, statistics: Statistics) -> HybridFactors:
+    def representation(self, train: Interactions, terms: Terms) -> HybridFactors:
         pools, sales = (self.pool_items == "max", self.pool_user == "max"), NO_SALES
-        if statistics.trend is not None:
+        if terms.trend is not None:
             assert train.time is not None
-            sales = statistics.trend.for_baskets(train.time[train.baskets[:-1]])
-        start = statistics.repeat_start or 0.0
+            sales = terms.trend.for_baskets(train.time[train.baskets[:-1]])
+        start = terms.repeat_start or 0.0
         return HybridFactors(train, self.window, *pools, self._repeat_decay, start, sales)
-
-    def group_layout(self, rows: UserRanges | MemoryRows) -> tuple[Longs, Longs]:
-        return rows.row_starts, rows.basket_starts
-
-    @property
-    def needs_measuring(self) -> bool:
-        return True
-
-    def measure_terms(self, data: Interactions) -> tuple[RepeatTotals | None, tuple[Longs, Longs] | None]:
-        repeats = None if self._repeat_decay is None else RepeatTotals.of(data, self._repeat_decay)
-        return repeats, None if self._half_life is None else count_sales(data)
-
-    def build_trend(self, keys: Longs, count: Longs, rows: UserRanges | MemoryRows) -> Trend | None:
-        if self._half_life is None:
-            return None
-        return Trend.build(keys, count, rows.n_items, self._half_life, rows.totals.end_time)
 
     def trend_of(self, history: Interactions) -> GrowingTrend | None:
         if self._half_life is None:
@@ -243,19 +224,7 @@ class HRM(FactorModel):
     ) -> FactorState:
         if self._half_life is not None and history.time is None:
             raise file_error("history.time", "is missing, but the model has a trend term")
-        others = {name: array for name, array in arrays.items() if not name.startswith("trend.")}
-        state = super()._from_arrays(history, others, notes)
-        if len(others) == len(arrays) or self._half_life is None:
-            return state
-        return replace(state, trend=_load_trend(arrays, notes, history.n_items, self._half_life))
-
-    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, notes = super()._to_arrays(state)
-        trend = state.trend
-        if trend is not None and trend.is_shared:  # it cannot be derived from the history of the shard
-            arrays |= {"trend.keys": trend.complete.keys, "trend.count": trend.complete.count}
-            notes |= {"trend_end": trend.end}
-        return arrays, notes
+        return super()._from_arrays(history, arrays, notes)
 
     @property
     def pooling(self) -> int:
@@ -288,18 +257,6 @@ class HRM(FactorModel):
         for name in ("pool_items", "pool_user"):
             check_choice(name, getattr(self, name), POOLING)
         super()._check_params()
-
-
-def _load_trend(
-    arrays: dict[str, Any], notes: dict[str, Any], n_items: int, half_life: float
-) -> GrowingTrend | None:
-    """The trend that a shard was saved with."""
-    keys = check_array(
-        arrays, "trend.keys", np.int64, (None,), low=0, high=(n_items << DAY_BITS) - 1, strict=True
-    )
-    count = check_array(arrays, "trend.count", np.int64, keys.shape, low=1, high=2**53)
-    end = check_whole_value(notes, "trend_end", -MAX_TIME, MAX_TIME)
-    return GrowingTrend.grow(Trend.build(keys, count, n_items, half_life, end), is_shared=True)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,14 +1,10 @@
 """FactorModel: what a factor model defines, its scores, how it is saved, and how it learns."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from shortlist.core.checks import (
     check_array,
@@ -19,7 +15,6 @@ from shortlist.core.checks import (
     check_whole_value,
     file_error,
 )
-from shortlist.core.engine import Engine, ThreadEngine, map_slices, thread_count
 from shortlist.core.params import (
     MAX_SEED,
     MAX_WHOLE,
@@ -31,15 +26,15 @@ from shortlist.core.params import (
     check_number,
     check_whole,
 )
+from shortlist.core.threads import map_slices, thread_count
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
-from shortlist.data.history import History, NewRows, Totals
-from shortlist.data.ids import UNKNOWN, IdMap
+from shortlist.data.history import History, NewRows
+from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions, in_last_basket
-from shortlist.data.ranges import MemoryRows, UserRanges, UserSlices, load_users
-from shortlist.errors import DataError, ModelFileError
+from shortlist.errors import DataError
 from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
-from shortlist.kernels.rows import read_only, starts
+from shortlist.kernels.rows import read_only
 from shortlist.kernels.sgd import TERMS, USER_TREND_START, Hyperparameters, Parameters
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender, WeightParams
 from shortlist.models.factorization.objective import Objective, positive_rates
@@ -55,23 +50,16 @@ from shortlist.models.factorization.parameters import (
 )
 from shortlist.models.factorization.representation import (
     GrowingTrend,
-    RepeatTotals,
     Representation,
     Trend,
     UserFactors,
-    add_sales,
 )
-from shortlist.models.factorization.schedule import MAX_MEAN, random_bits
+from shortlist.models.factorization.schedule import random_bits
 from shortlist.models.factorization.training import (
-    BY_USER,
     STOPPED,
-    DenseScores,
-    Evaluator,
-    Statistics,
-    ThreadTrainer,
+    Trainer,
     TrainingOptions,
-    TrainingState,
-    TrainingTask,
+    TrainingRows,
     build_evaluator,
     train,
 )
@@ -82,7 +70,13 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 ITEMS_PER_DRAW, MAX_DRAWS = 500, 20  # of negative_draws=None
 SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
 AUTO: Final = "auto"  # a parameter that `fit` chooses by what the data has
-Sales = tuple[Longs, Longs]  # keys of items with days, and counts
+
+
+class Terms(NamedTuple):
+    """What the terms beside the inner product start from; None: the model does not have the term."""
+
+    repeat_start: float | None = None  # initial weight of the repeat term
+    trend: Trend | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -134,7 +128,6 @@ def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) ->
 class FactorModel(WeightParams, Recommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
-    uses_engine: ClassVar[bool] = True
     uses_epochs: ClassVar[bool] = True
     uses_new_items: ClassVar[bool] = False
     search_space: ClassVar[Space] = {**SGD_SPACE, "negative_draws": (1, 5, 20)}
@@ -160,15 +153,13 @@ class FactorModel(WeightParams, Recommender):
     def objective(self) -> Objective:
         """The loss that training minimizes."""
 
-    representation_class: ClassVar[type[Representation]] = UserFactors  # how users become score vectors
+    def terms(self, data: Interactions) -> Terms:
+        """What the terms beside the inner product start from."""
+        return Terms()
 
-    def representation(self, train: Interactions, statistics: Statistics) -> Representation:
-        """The representation of the users of `train`; the statistics are those of all users."""
+    def representation(self, train: Interactions, terms: Terms) -> Representation:
+        """The representation of the users of `train`."""
         return UserFactors(train)
-
-    def group_layout(self, rows: UserRanges | MemoryRows) -> tuple[Longs, Longs]:
-        """(n_users + 1,) where the rows and the groups of each user start."""
-        return rows.set_starts, np.arange(rows.n_users + 1, dtype=np.int64)
 
     def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
         """(n, n_factors) the score vectors of users after their history."""
@@ -178,24 +169,9 @@ class FactorModel(WeightParams, Recommender):
         """The trend of the items, if scores depend on it."""
         return None
 
-    def measure_terms(self, data: Interactions) -> tuple[RepeatTotals | None, Sales | None]:
-        """What the repeat and the trend term need to know of the rows of some users."""
-        return None, None
-
-    def build_trend(self, keys: Longs, count: Longs, rows: UserRanges | MemoryRows) -> Trend | None:
-        """The trend of all rows, from the sales that `measure_terms` counted; None if the term is off."""
+    def learn_size(self, history: Interactions) -> BasketSize | None:
+        """What predicts the size of the next list, if lists need it; see `DynamicK`."""
         return None
-
-    def size_examples(
-        self, history: Interactions, first_user: int, n_users: int
-    ) -> tuple[Doubles, Ints] | None:
-        """Examples to learn the size of the next list from, if lists need it; see `DynamicK`."""
-        return None
-
-    @property
-    def needs_measuring(self) -> bool:
-        """Whether training must know more of the rows than their numbers before it starts."""
-        return self.weight_transform.is_used
 
     @property
     def terms_on(self) -> tuple[bool, ...]:
@@ -380,43 +356,25 @@ class FactorModel(WeightParams, Recommender):
             lr=check_float_value(notes, "lr", 0, 10),
         )
 
-    def _join_shards(self, models: list[Any], folder: Path) -> Self:
-        """One model with the users of all shards; the same, bit for bit, as if it had been fitted whole."""
-        states = [model._fitted_state() for model in models]
-        for model, state in zip(models, states, strict=True):
-            is_alike = type(model) is type(self) and model.get_params() == self.get_params()
-            if not is_alike or state.history.items != states[0].history.items:
-                raise ModelFileError(f"{folder} must hold shards of one model; load them one by one.")
-        users = {
-            name: np.concatenate([getattr(state.parameters, name) for state in states]) for name in BY_USER
-        }
-        history = join_users([state.history.merged for state in states])
-        parameters = freeze(states[0].parameters._replace(**users))
-        trend = self.trend_of(history)
-        state = replace(states[0], history=History.of(history), parameters=parameters, trend=trend)
-        whole = self._unfitted()
-        whole._state = whole._with_fingerprint(state)
-        return whole
-
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         self.choose_params(has_times=train.time is not None, has_repeats=train.has_repeats)
         self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
-        statistics = collect_statistics(self, MemoryRows(train))
-        start = self._initializer(statistics, train.n_items)
-        return self._train(start, statistics, train, train, options)
+        terms = self.terms(train)
+        theta = self.initialize(train.n_users, train.n_items, terms)
+        return self._train(theta, terms, train, train, options)
 
     def _learn_more(self, state: FactorState, more: Interactions, options: FitOptions) -> FactorState:
         """Continue with more data; only users with new rows are trained."""
         data = state.history.merged.concat(more)
-        statistics = collect_statistics(self, MemoryRows(data))
-        fresh = self._initializer(statistics, data.n_items)(0, data.n_users)
-        for new, old in zip(fresh, state.parameters, strict=True):
+        terms = self.terms(data)
+        theta = self.initialize(data.n_users, data.n_items, terms)
+        for new, old in zip(theta, state.parameters, strict=True):
             new[: old.shape[0]] = old
         touched = np.arange(data.n_users) >= state.n_learned
         touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
         visited = data.where(touched[data.user])
-        return self._train(lambda first, last: fresh, statistics, data, visited, options)
+        return self._train(theta, terms, data, visited, options)
 
     def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
         """Vectors and boundaries of new users, or of known ones with more history; items stay."""
@@ -439,19 +397,14 @@ class FactorModel(WeightParams, Recommender):
 
     def _train(
         self,
-        start: Callable[[int, int], Parameters],
-        statistics: Statistics,  # of the history
+        theta: Parameters,
+        terms: Terms,
         history: Interactions,
         visited: Interactions,
         options: FitOptions,
     ) -> FactorState:
-        """Train from the parameters that `start` makes, on the visited rows."""
-        rows, trend = MemoryRows(visited), GrowingTrend.grow(statistics.trend)
-        of_rows = statistics
-        if visited is not history:
-            of_rows = collect_statistics(self, rows)._replace(trend=statistics.trend)
-        task = TrainingTask(model=self._unfitted(), rows=rows, statistics=of_rows, start=start)
-        evaluator, valid = None, options.valid
+        """Train from the parameters `theta`, which change, on the visited rows."""
+        trend, evaluator, valid = GrowingTrend.grow(terms.trend), None, options.valid
         if valid is not None:
             if valid.users != history.users or valid.items != history.items:
                 raise DataError(
@@ -460,77 +413,24 @@ class FactorModel(WeightParams, Recommender):
                 )
             if not valid.active_users.size:
                 raise DataError("validation data must hold at least one interaction, got none; omit valid.")
-            takes = History.of(valid).rows_of, History.of(history).rows_of
-            evaluator = self.evaluator(valid.active_users, *takes, history.has_repeats, trend)
-        names = history.fingerprint, None if valid is None else valid.fingerprint
-        training = self.training_options(
-            task, names if options.checkpoint else ("", None), evaluator, options.checkpoint, options.progress
+            evaluator = build_evaluator(self, valid, history, trend)
+        training = TrainingOptions(
+            n_epochs=int(self.n_epochs) if options.n_epochs is None else options.n_epochs,
+            patience=self.patience,
+            tol=self.tol,
+            progress=options.progress,
+            evaluator=evaluator,
+            waits=self.objective().alpha > 0 and not any(self.terms_on),
         )
-        if options.n_epochs is not None:
-            training = replace(training, n_epochs=options.n_epochs)
-        with options.engine.open_trainer(task) or ThreadTrainer(task) as trainer:
+        rows = TrainingRows.of(self, visited, self.representation(visited, terms))
+        with Trainer(self, rows, theta) as trainer:
             run = train(trainer, self.lr, training)
             learned, cuts = trainer.finish(), trainer.user_cuts
         trained = self.trained_users(history)
         mean = mean_user(learned, trained, cuts)
-        learned = freeze(set_untrained_users(learned, trained, mean))
-        return self.build_state(history, learned, mean, run, trend, fit_sizes(statistics))
-
-    def training_options(
-        self,
-        task: TrainingTask,
-        fingerprints: tuple[str, str | None],  # of the training and the validation data
-        evaluator: Evaluator | None,
-        checkpoint: Path | None,
-        progress: Callable[[Any], None] | None,
-    ) -> TrainingOptions:
-        """How long to train, when to stop, and what to report."""
-        n_users, n_items = task.rows.n_users, task.rows.n_items
-        return TrainingOptions(
-            n_epochs=int(self.n_epochs),
-            patience=self.patience,
-            tol=self.tol,
-            shapes=parameter_shapes(n_users, n_items, self.n_factors, self.bias, self.terms_on),
-            identity=self._identity(*fingerprints),
-            checkpoint=checkpoint,
-            progress=progress,
-            evaluator=evaluator,
-            waits=self.objective().alpha > 0 and not any(self.terms_on),
-        )
-
-    def evaluator(
-        self,
-        users: Ints,
-        held_rows: Callable[[Ints], Interactions],
-        other_rows: Callable[[Ints], Interactions],
-        has_repeats: bool,
-        trend: GrowingTrend | None,
-    ) -> Evaluator:
-        """What scores the parameters on held-out rows; see `build_evaluator`."""
-
-        def prepare(history: Interactions) -> DenseScores:
-            return lambda theta, rows, times: self.dense_scores(theta, history, trend, rows, times)
-
-        return build_evaluator(
-            users, held_rows, other_rows, has_repeats, prepare, self.seed, self.trained_users
-        )
-
-    def _unfitted(self) -> Self:
-        return type(self)(**self.get_params())
-
-    def build_state(
-        self,
-        history: Interactions,
-        parameters: Parameters,
-        mean: Mapping[str, Any],
-        run: TrainingState,
-        trend: GrowingTrend | None,
-        next_size: BasketSize | None,
-    ) -> FactorState:
-        """What the model knows after training; `mean` are the parameters of the mean user."""
         return FactorState(
             history=History.of(history),
-            parameters=parameters,
+            parameters=freeze(set_untrained_users(learned, trained, mean)),
             objective=self.objective(),
             start_weights=tuple(float(mean[name]) if name in mean else None for name, _ in TERMS),
             mean_user=mean["user"],
@@ -541,14 +441,8 @@ class FactorModel(WeightParams, Recommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
-            next_size=next_size,
+            next_size=self.learn_size(history),
         )
-
-    def _identity(self, data: str, valid: str | None) -> dict[str, Any]:
-        """Parameters and fingerprints of the data; a checkpoint of another identity is rejected."""
-        identity = {**self.get_params(), "class": type(self).__name__, "data": data, "valid": valid}
-        del identity["n_threads"], identity["n_epochs"]
-        return identity
 
     def _check_params(self) -> None:
         check_whole(
@@ -569,17 +463,16 @@ class FactorModel(WeightParams, Recommender):
                 check_number(0, **{name: getattr(self, name)})
         self.objective()
 
-    def _initializer(self, statistics: Statistics, n_items: int) -> Callable[[int, int], Parameters]:
-        """What makes the initial parameters of users first … last - 1 and of all items."""
-        weights = statistics.repeat_start, None if statistics.trend is None else float(USER_TREND_START)
-        return partial(
-            initialize_parameters,
+    def initialize(self, n_users: int, n_items: int, terms: Terms) -> Parameters:
+        """The parameters before training."""
+        return initialize_parameters(
+            n_users,
             n_items=n_items,
             n_factors=self.n_factors,
             init=self.init,
             t=self.objective().t,
             bias=self.bias,
-            start_weights=weights,
+            start_weights=(terms.repeat_start, None if terms.trend is None else float(USER_TREND_START)),
             seed=self.seed,
         )
 
@@ -608,142 +501,6 @@ class FactorModel(WeightParams, Recommender):
     def lr_(self) -> float:
         """The step size at the end of training: lr, halved each time that an epoch diverged."""
         return float(self._fitted_state().lr)
-
-
-def join_users(shards: list[Interactions]) -> Interactions:
-    """The rows of several Interactions over the same items; their users follow each other."""
-
-    def stack(name: str) -> Any:
-        arrays = [getattr(rows, name) for rows in shards]
-        return None if arrays[0] is None else np.concatenate(arrays)
-
-    def offsets(name: str) -> Any:
-        return starts(np.concatenate([np.diff(getattr(rows, name)) for rows in shards]))
-
-    if len({rows.users.values.dtype for rows in shards}) > 1:
-        raise ModelFileError("the users of all shards must have ids of one type; fit the model again.")
-    return replace(
-        shards[0],
-        users=IdMap(pl.concat([rows.users.values for rows in shards])),
-        **{name: offsets(name) for name in ("indptr", "baskets", "user_baskets")},
-        **{name: stack(name) for name in ("item", "time", "weight")},
-        duplicates=sum(rows.duplicates for rows in shards),
-    )
-
-
-class RangeStatistics(NamedTuple):
-    """Of the users of one range; None: the model does not need it."""
-
-    trained_users: int
-    trained_groups: int
-    trained_rows: int  # rows of these groups
-    amount: float  # sum of the positive amounts of rows, and their number
-    n_amounts: int
-    repeats: RepeatTotals | None
-    sales: Sales | None
-    sizes: tuple[Doubles, Ints] | None
-
-
-def collect_statistics(
-    model: FactorModel, rows: UserRanges | MemoryRows, engine: Engine | None = None
-) -> Statistics:
-    """Read all rows once if the model needs more than their numbers, and once more if rows have weights."""
-    first_rows, group_starts = model.group_layout(rows)
-    trained = np.diff(first_rows) > 0
-    plain = Statistics(first_rows, first_rows, group_starts, int(trained.sum()))
-    objective, place = model.objective(), engine or ThreadEngine()
-    if not model.needs_measuring:
-        return _with_examples(plain, objective, plain.trained_users, int(first_rows[-1]))
-    ranges = list(rows.each_range())
-    measured: list[RangeStatistics] = []
-    sales: Sales = np.empty(0, np.int64), np.empty(0, np.int64)
-    for measures in place.map(partial(_measure_range, model, rows.n_items, rows.n_users), ranges):
-        if measures.sales is not None:  # joined at once, because they are large
-            sales = add_sales([sales, measures.sales])
-        measured.append(measures._replace(sales=None))
-    users, groups, n_rows, amount, n_amounts = (
-        sum(column) for column in list(zip(*measured, strict=True))[:5]
-    )
-    statistics = plain._replace(
-        trained_users=users,
-        repeat_start=_repeat_start([statistic.repeats for statistic in measured], rows.totals),
-        trend=model.build_trend(*sales, rows),
-        sizes=_join_sizes([statistic.sizes for statistic in measured]),
-    )
-    if not model.weight_transform.is_used:
-        return _with_examples(statistics, objective, groups, n_rows)
-    scale = min(1.0, MAX_MEAN / (amount / n_amounts if n_amounts else 1.0))
-    statistics = statistics._replace(visit_scale=float(scale))
-    start = model._initializer(statistics, rows.n_items)
-    task = TrainingTask(model=model, rows=rows, statistics=statistics, start=start).without_rows()
-    counted = list(
-        place.map(partial(_count_visits, task), [(int(first_rows[at]), users) for at, users in ranges])
-    )
-    visits = np.concatenate([visits for visits, _ in counted])
-    n_rows = sum(n for _, n in counted)
-    return _with_examples(statistics._replace(row_starts=starts(visits)), objective, groups, n_rows)
-
-
-def _with_examples(statistics: Statistics, objective: Objective, n_groups: int, n_rows: int) -> Statistics:
-    """With as many examples as there are classification steps: alpha for every row of a trained group."""
-    if not objective.has_uniform_examples:
-        return statistics
-    return statistics._replace(examples_per_group=objective.alpha * n_rows / max(n_groups, 1))
-
-
-def _measure_range(
-    model: FactorModel, n_items: int, n_users: int, place: tuple[int, Interactions | UserSlices]
-) -> RangeStatistics:
-    """The statistics of one range, whose first user and users are given."""
-    first_user, users = place
-    data, none = load_users(users, n_items), np.zeros(1, np.int64)
-    representation = model.representation(data, Statistics(none, none, none, 0))
-    groups = representation.trained_groups
-    amounts = np.zeros(0)
-    if model.weight_transform.is_used:
-        amounts = representation.amounts(data, model.weight_transform)
-        amounts = amounts[amounts > 0]
-    return RangeStatistics(
-        int(model.trained_users(data).sum()),
-        int(groups.sum()),
-        int(np.diff(representation.indptr)[groups].sum()),
-        float(amounts.sum()),
-        amounts.size,
-        *model.measure_terms(data),
-        model.size_examples(data, first_user, n_users),
-    )
-
-
-def _count_visits(task: TrainingTask, place: tuple[int, Interactions | UserSlices]) -> tuple[Longs, int]:
-    """(visits per user, visits of trained groups) of a range, whose first row and users are given."""
-    first_row, users = place
-    rows = task.load(users, first_row)
-    n_rows = np.diff(rows.indptr)[rows.representation.trained_groups].sum()
-    return np.diff(rows.indptr[rows.representation.group_starts]), int(n_rows)
-
-
-def _repeat_start(repeats: list[RepeatTotals | None], totals: Totals) -> float | None:
-    """The initial weight of the repeat term; None if it is off."""
-    counted = [counts for counts in repeats if counts is not None]
-    if not counted:
-        return None
-    joined = RepeatTotals(*(sum(column) for column in zip(*counted, strict=True)))
-    return joined.initial_weight(totals.n_rows, totals.n_baskets, totals.item_counts.size)
-
-
-def _join_sizes(sizes: list[tuple[Doubles, Ints] | None]) -> tuple[Doubles, Ints] | None:
-    given = [examples for examples in sizes if examples is not None]
-    if not given:
-        return None
-    columns, counts = zip(*given, strict=True)
-    return np.concatenate(columns), np.concatenate(counts)
-
-
-def fit_sizes(statistics: Statistics) -> BasketSize | None:
-    """Learn to predict the size of the next list; None without examples."""
-    if statistics.sizes is None or not statistics.sizes[1].size:
-        return None
-    return BasketSize().fit_history_columns(*statistics.sizes)
 
 
 BOUNDARIES = ("expected_f1", "learned")
@@ -794,29 +551,21 @@ class DynamicK(FactorModel):
         objective = self.current_objective
         return self.boundary == "expected_f1" and objective.has_boundary and objective.has_log_odds
 
-    @property
-    def needs_measuring(self) -> bool:
-        return self.maximizes_f1 or super().needs_measuring
-
-    def size_examples(
-        self, history: Interactions, first_user: int, n_users: int
-    ) -> tuple[Doubles, Ints] | None:
-        """(columns, counts): what is known of users before their last baskets, and their items but one.
-
-        `history` has the rows of users first_user … of all n_users. Of very many users, some are drawn.
-        """
+    def learn_size(self, history: Interactions) -> BasketSize | None:
+        """Learn from what is known of users before their last baskets; of very many, some are drawn."""
         if not self.maximizes_f1:
             return None
         is_used = np.diff(history.user_baskets) > 1
-        if n_users > MAX_SIZE_USERS:
-            numbers = np.arange(history.n_users, dtype=np.uint64) + np.uint64(first_user)
-            drawn = random_bits(stream(0, SIZES)[0], numbers) >> np.uint64(11)
-            is_used &= drawn * 2.0**-53 < MAX_SIZE_USERS / n_users
+        if history.n_users > MAX_SIZE_USERS:
+            drawn = random_bits(stream(0, SIZES)[0], np.arange(history.n_users, dtype=np.uint64))
+            is_used &= (drawn >> np.uint64(11)) * 2.0**-53 < MAX_SIZE_USERS / history.n_users
         users = np.flatnonzero(is_used).astype(np.int32)
+        if not users.size:
+            return None
         # a list has at least one item: predict the others
         last = np.diff(history.baskets)[history.user_baskets[users + 1] - 1] - 1
         earlier = history.where(~in_last_basket(history))
-        return history_columns(earlier, users), last.astype(np.int32)
+        return BasketSize().fit_history_columns(history_columns(earlier, users), last.astype(np.int32))
 
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """The scores of the ranker; probabilities are those of the next list, whose size is predicted."""

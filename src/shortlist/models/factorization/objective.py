@@ -1,7 +1,6 @@
 """The joint objective L = α·L_cf + (1 − α)·L_rk (paper eq. 1-6)."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -9,7 +8,8 @@ from shortlist.core.params import POSITIVE, check_choice, check_number, is_finit
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import find_members
 from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.models.factorization.representation import Representation
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
 PENALTIES = {"l2": L2, "l1": L1}
@@ -136,94 +136,44 @@ def draw_rows(n_rows: int, n_items: int, seed: int) -> tuple[Longs, Ints]:
     return rows, rng.integers(n_items, size=rows.size, dtype=np.int32)
 
 
-class LossRows(NamedTuple):
-    """What is fixed about the sampled rows."""
+class LossSample:
+    """The mean joint loss over a fixed sample of the training rows, each with an item that is not liked."""
 
-    groups: Ints  # (n,)
-    users: Ints  # (n,) of the groups
-    liked: Ints  # (n,) items
-    other: Ints  # (n,) items
-    seen: Bools  # (n,) whether the group has `other`
-    liked_signals: Signals
-    other_signals: Signals
-    density: Doubles  # (n,) share of the items that the group has
-
-    @classmethod
-    def of(
-        cls, indptr: Longs, item: Ints, n_items: int, representation: Any, rows: Longs, other: Ints
-    ) -> Self:
-        """The rows of these numbers, among the rows `item` of the groups that `indptr` divides."""
+    def __init__(
+        self,
+        representation: Representation,
+        indptr: Longs,  # (n_groups + 1,) rows of each group
+        item: Ints,  # (n_rows,)
+        n_items: int,
+        objective: Objective,
+        seed: int,
+    ) -> None:
+        rows, other = draw_rows(item.size, n_items, seed)
         groups: Ints = (np.searchsorted(indptr, rows, side="right") - 1).astype(np.int32)
-        seen, liked = np.empty(rows.size, np.bool_), item[rows]
+        seen = np.empty(rows.size, np.bool_)
         find_members(indptr, item, groups, other, seen)
-        n_liked = indptr[groups + 1] - indptr[groups]
-        return cls(
-            groups,
-            representation.group_users(groups),
-            liked,
-            other,
-            seen,
-            representation.signals(groups, liked),
-            representation.signals(groups, other),
-            n_liked / n_items,
-        )
+        kept = np.flatnonzero(seen if seen.all() else ~seen)  # without unseen items, use seen ones
+        self.representation, self.objective = representation, objective
+        self.groups, self.liked, self.other = groups[kept], item[rows[kept]], other[kept]
+        self.users: Ints = representation.group_users(self.groups)
+        self.liked_signals: Signals = representation.signals(self.groups, self.liked)
+        self.other_signals: Signals = representation.signals(self.groups, self.other)
+        self.density = (indptr[self.groups + 1] - indptr[self.groups]) / n_items
 
-    def user_values(self, representation: Any, theta: Parameters) -> "UserValues":
-        """What the loss needs of the users; items are in the order of the labels."""
-        weights = theta._asdict()
-        return UserValues(
-            representation.group_vectors(theta, self.groups),
-            theta.boundary[self.users],
-            tuple(weights[by_user][self.users] if weights[by_user].size else None for by_user, _ in TERMS),
-        )
-
-
-class UserValues(NamedTuple):
-    """The user side of the scores of the sampled rows."""
-
-    vectors: Floats  # (n, n_factors)
-    boundary: Floats  # (n,)
-    weights: Signals  # (n,) the user's weight of each term
-
-
-Sampled = TypeVar("Sampled", LossRows, UserValues)
-
-
-def join_samples(pieces: list[Sampled]) -> Sampled:
-    """All rows of some samples, in their order."""
-
-    def stack(values: tuple[Any, ...]) -> Any:
-        if isinstance(values[0], tuple):
-            return tuple(map(stack, zip(*values, strict=True)))
-        return None if values[0] is None else np.concatenate(values)
-
-    return type(pieces[0])(*map(stack, zip(*pieces, strict=True)))
-
-
-class LossTracker:
-    """The mean joint loss over the sampled rows."""
-
-    def __init__(self, rows: LossRows, objective: Objective) -> None:
-        seen = rows.seen
-        self.kept = np.flatnonzero(seen if seen.all() else ~seen)  # without unseen items, use seen ones
-        self.rows, self.objective = rows, objective
-
-    def loss(self, users: UserValues, theta: Parameters, label: Ints) -> float:
+    def loss(self, theta: Parameters, label: Ints) -> float:
         """The loss; the items of `theta` are in the order of `label`."""
-        rows, kept = self.rows, self.kept
+        vectors = self.representation.group_vectors(theta, self.groups)
         with np.errstate(over="ignore", invalid="ignore"):  # `StepSize` handles a loss that is not finite
-            scores = [
-                self._score(users, theta, label[items[kept]], signals)
-                for items, signals in ((rows.liked, rows.liked_signals), (rows.other, rows.other_signals))
-            ]
-            return self.objective.value(scores[0], scores[1], users.boundary[kept], rows.density[kept])
+            liked = self._score(vectors, theta, label[self.liked], self.liked_signals)
+            other = self._score(vectors, theta, label[self.other], self.other_signals)
+            return self.objective.value(liked, other, theta.boundary[self.users], self.density)
 
-    def _score(self, users: UserValues, theta: Parameters, items: Ints, signals: Signals) -> Floats:
-        score: Floats = np.einsum("nf,nf->n", users.vectors[self.kept], theta.item[items])
+    def _score(self, vectors: Floats, theta: Parameters, items: Ints, signals: Signals) -> Floats:
+        score: Floats = np.einsum("nf,nf->n", vectors, theta.item[items])
         if theta.bias.size:
             score += theta.bias[items]
-        by_name = theta._asdict()
-        for (_, by_item), weight, signal in zip(TERMS, users.weights, signals, strict=True):
-            if weight is not None and signal is not None:
-                score += (weight[self.kept] + by_name[by_item][items]) * signal[self.kept]
+        weights = theta._asdict()
+        for (by_user, by_item), signal in zip(TERMS, signals, strict=True):
+            if weights[by_user].size and signal is not None:
+                score += (weights[by_user][self.users] + weights[by_item][items]) * signal
         return score

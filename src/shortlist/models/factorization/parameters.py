@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 
 from shortlist.core.checks import check_array
-from shortlist.kernels.rng import GOLDEN, fill_uniform, stream
+from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.kernels.sgd import TERMS, Parameters
-from shortlist.types import Bools, Doubles, Floats, Longs
+from shortlist.types import Bools, Floats, Longs
 
 USERS, ITEMS = 4, 5  # ids of random streams
 MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could overflow
 
 
 def initialize_parameters(
-    first_user: int,
-    last_user: int,  # one past the last
+    n_users: int,
     *,
     n_items: int,
     n_factors: int,
@@ -30,15 +29,11 @@ def initialize_parameters(
 ) -> Parameters:
     """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
     scale = np.float32(init * np.sqrt(3 / n_factors))  # standard deviation init / √n_factors
-    n_users = last_user - first_user
 
-    def draw(name: int, first: int, last: int) -> Floats:
-        skipped = first * n_factors // 2  # pairs of numbers
-        values = np.empty(last * n_factors - 2 * skipped, np.float32)
-        with np.errstate(over="ignore"):
-            key = stream(seed, name)[0] + np.uint64(skipped) * GOLDEN
-        fill_uniform(key, scale, values)
-        return values[first * n_factors - 2 * skipped :].reshape(last - first, n_factors)
+    def draw(name: int, n: int) -> Floats:
+        values = np.empty(n * n_factors, np.float32)
+        fill_uniform(stream(seed, name)[0], scale, values)
+        return values.reshape(n, n_factors)
 
     terms: list[Floats] = []
     for weight in start_weights:
@@ -46,9 +41,9 @@ def initialize_parameters(
         terms.append(np.full(n_users if on else 0, weight or 0, np.float32))
         terms.append(np.zeros(n_items if on else 0, np.float32))
     return Parameters(
-        draw(USERS, first_user, last_user),
+        draw(USERS, n_users),
         np.full(n_users, t, np.float32),
-        draw(ITEMS, 0, n_items),
+        draw(ITEMS, n_items),
         np.zeros(n_items if bias else 0, np.float32),
         *terms,
     )
@@ -75,36 +70,22 @@ def user_fields(theta: Parameters) -> dict[str, Floats]:
     return {name: array for name in names if (array := theta._asdict()[name]).size}
 
 
-def block_sums(theta: Parameters, trained: Bools, cuts: Longs) -> dict[str, Doubles]:
-    """The sum of each user parameter over the trained users of each block, (n_blocks, …)."""
-    return {
-        name: np.array(
-            [
-                array[low:high][trained[low:high]].sum(axis=0, dtype=np.float64)
-                for low, high in pairwise(cuts.tolist())
-            ]
-        )
-        for name, array in user_fields(theta).items()
-    }
-
-
-def mean_of_sums(sums: Mapping[str, Doubles], n: int) -> dict[str, Any]:
-    """The mean over n users; the sums of blocks are added exactly, so that it has the same bits anywhere."""
-    return {
-        name: np.array([math.fsum(column) / n for column in blocks.reshape(blocks.shape[0], -1).T])
-        .reshape(blocks.shape[1:])
-        .astype(np.float32)
-        for name, blocks in sums.items()
-    }
-
-
 def mean_user(theta: Parameters, trained: Bools, cuts: Longs) -> dict[str, Any]:
     """The mean of each parameter over the users that have training pairs, or over all if none has.
 
     `cuts` are the first users of the blocks that training divided the users into.
     """
     rows = trained if trained.any() else np.ones(trained.size, np.bool_)
-    return mean_of_sums(block_sums(theta, rows, cuts), int(rows.sum()))
+    means, n = {}, int(rows.sum())
+    for name, array in user_fields(theta).items():
+        sums = [
+            array[low:high][rows[low:high]].sum(axis=0, dtype=np.float64)
+            for low, high in pairwise(cuts.tolist())
+        ]
+        columns = np.array(sums).reshape(len(sums), -1).T
+        mean = np.array([math.fsum(column) / n for column in columns])
+        means[name] = mean.reshape(array.shape[1:]).astype(np.float32)
+    return means
 
 
 def set_untrained_users(theta: Parameters, trained: Bools, means: Mapping[str, Any]) -> Parameters:
@@ -125,15 +106,11 @@ def freeze(theta: Parameters) -> Parameters:
     return theta
 
 
-def load_parameters(
-    arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], prefix: str = ""
-) -> Parameters:
-    """The parameters of a file, writable, if they have these shapes and are finite."""
-    checked = (
-        check_array(arrays, prefix + name, np.float32, shape, limit=MAX_SIZE)
-        for name, shape in shapes.items()
+def load_parameters(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Parameters:
+    """The parameters of a file, if they have these shapes and are finite."""
+    return Parameters(
+        *(check_array(arrays, name, np.float32, shape, limit=MAX_SIZE) for name, shape in shapes.items())
     )
-    return Parameters(*(np.require(array, None, "W") for array in checked))
 
 
 def pad_rows(values: Floats, n: int, value: float | Floats = 0.0) -> Floats:

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class Trend:
         decayed, total = _accumulate(item, day, count, log_decay)
         at = np.searchsorted(item, np.arange(n_items + 1)).astype(np.int64)
         sales = NO_SALES._replace(
-            # read-only, as on a cluster, so that kernels are compiled once
+            # read-only, like those of a saved model, so that kernels are compiled once
             begin=read_only(at[:-1]),
             end=read_only(at[1:]),
             day=read_only(day),
@@ -144,12 +144,11 @@ class GrowingTrend:
     end: int  # just after the last sale, in microseconds
     pending: tuple[Longs, ...] = ()  # keys of the sales that are not counted
     first_day: int = NEVER  # of the pending sales
-    is_shared: bool = False  # whether it counts the sales of users in other shards, too
 
     @classmethod
-    def grow(cls, trend: Trend | None, is_shared: bool = False) -> "GrowingTrend | None":
+    def grow(cls, trend: Trend | None) -> "GrowingTrend | None":
         """A trend to which sales can be added; None for None."""
-        return None if trend is None else cls(trend, trend.end, is_shared=is_shared)
+        return None if trend is None else cls(trend, trend.end)
 
     def observe(self, item: Ints, time: Longs) -> "GrowingTrend":
         """With more sales."""
@@ -217,7 +216,7 @@ def _accumulate(item: Ints, day: Ints, count: Longs, log_decay: float) -> tuple[
 
 
 class Representation(ABC):
-    """How training forms groups of the rows of some users, runs a round, and computes score vectors.
+    """How training forms groups of the rows, runs a round, and computes score vectors.
 
     Groups are divided by `indptr` (n_groups + 1,) and hold rows of `item`; those of a user start at
     `group_starts` (n_users + 1,).
@@ -242,11 +241,10 @@ class Representation(ABC):
         theta: Parameters,
         hyper: Hyperparameters[np.float32],
         key: np.uint64,
-        blocks: tuple[int, int] | None = None,  # (first, last); None: all blocks whose rows are here
     ) -> None:
         """Make the steps of one round; items are in the order of schedule.label."""
-        width = factor_width(theta.user.shape[1])
-        schedule.run_blocks(sgd_round, blocks, round_index, schedule.strata, theta, hyper, key, width, None)
+        steps = round_index, schedule.strata, theta, hyper, key, factor_width(theta.user.shape[1]), None
+        schedule.run_parallel(sgd_round, schedule.n_blocks, *steps)
 
     @abstractmethod
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
@@ -334,44 +332,19 @@ class HybridFactors(Representation):
         theta: Parameters,
         hyper: Hyperparameters[np.float32],
         key: np.uint64,
-        blocks: tuple[int, int] | None = None,
     ) -> None:
-        collected = self.run_steps(schedule, round_index, theta, hyper, key)
-        self.apply_gradients(schedule, round_index, theta, collected, (0, theta.item.shape[0]))
-
-    def run_steps(
-        self,
-        schedule: Schedule,
-        round_index: int,
-        theta: Parameters,
-        hyper: Hyperparameters[np.float32],
-        key: np.uint64,
-    ) -> ContextGradients:
-        """Make the steps of a round; return the gradients of the contexts, which are not applied yet."""
-        n_blocks, n_factors = schedule.n_blocks, theta.item.shape[1]
-        strata, each = schedule.strata, schedule.partition.ranges_per_block
+        n_blocks, (n_items, n_factors) = schedule.n_blocks, theta.item.shape
+        strata, each, width = schedule.strata, schedule.partition.ranges_per_block, factor_width(n_factors)
         numbers = np.arange(n_blocks)
         cell = numbers * schedule.n_ranges + (numbers + round_index) % n_blocks * each
         visit_starts = starts(strata.cells[cell + each] - strata.cells[cell])
         gradients = np.empty((int(visit_starts[-1]), n_factors), np.float32)
         collected = ContextGradients(theta.item.copy(), gradients, visit_starts)
         hybrid = HybridRound(self.labeled_contexts, collected, self.labeled_sales)
-        steps = round_index, strata, theta, hyper, key, factor_width(n_factors), hybrid
-        schedule.run_blocks(sgd_round, None, *steps)
-        return collected
-
-    def apply_gradients(
-        self,
-        schedule: Schedule,
-        round_index: int,
-        theta: Parameters,
-        collected: ContextGradients,
-        items: tuple[int, int],  # (first, last)
-    ) -> None:
-        """Apply the gradients of the contexts to these items, in the order of the visits."""
-        contexts, width = self.labeled_contexts, factor_width(theta.item.shape[1])
-        updates = round_index, schedule.strata, contexts, collected, theta.item, width
-        schedule.run_parallel(apply_context_gradients, *items, *updates)
+        schedule.run_parallel(sgd_round, n_blocks, round_index, strata, theta, hyper, key, width, hybrid)
+        # the gradients of the contexts, in the order of the visits
+        updates = round_index, strata, self.labeled_contexts, collected, theta.item, width
+        schedule.run_parallel(apply_context_gradients, n_items, *updates)
 
     def group_vectors(self, theta: Parameters, groups: Ints) -> Floats:
         user, begin, end = self.contexts.user, self.contexts.begin, self.contexts.end
@@ -411,25 +384,17 @@ def context_vectors(theta: Parameters, contexts: Contexts) -> Floats:
     return out
 
 
-class RepeatTotals(NamedTuple):
-    """Whole numbers, so that the totals of parts of the users can be added in any order."""
-
-    n_candidates: int  # items of the history, over all baskets
-    n_repeats: int
-    units: int  # sum of their signals, see SIGNAL_UNITS
-
-    @classmethod
-    def of(cls, data: Interactions, repeat_decay: float) -> Self:
-        """Count over all baskets of some users."""
-        kinds = (np.int32, np.float32, np.int32, np.int32)
-        counts = RepeatSignal(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
-        log_decay = np.float32(np.log(repeat_decay))
-        return cls(*map(int, count_repeats(data.user_baskets, data.baskets, data.item, log_decay, counts)))
-
-    def initial_weight(self, n_rows: int, n_baskets: int, n_items: int) -> float:
-        """The log-odds that one unit of repeat signal adds to an item, estimated by counting."""
-        if not self.n_repeats:
-            return 0.0
-        base_rate = n_rows / (n_baskets * n_items)  # probability that a basket contains an item
-        ratio = self.n_repeats / self.n_candidates / base_rate
-        return float(max(np.log(ratio), 0.0) * self.n_repeats / (self.units / SIGNAL_UNITS))
+def repeat_weight(data: Interactions, repeat_decay: float) -> float:
+    """The log-odds that one unit of repeat signal adds to an item, estimated by counting."""
+    kinds = (np.int32, np.float32, np.int32, np.int32)
+    counts = RepeatSignal(*(np.zeros(data.n_items, kind) for kind in kinds))  # type: ignore[arg-type]
+    log_decay = np.float32(np.log(repeat_decay))
+    # items of the history over all baskets, how many of them are repeated, and the sum of their signals
+    n_candidates, n_repeats, units = map(
+        int, count_repeats(data.user_baskets, data.baskets, data.item, log_decay, counts)
+    )
+    if not n_repeats:
+        return 0.0
+    base_rate = data.n_rows / (data.n_baskets * data.n_items)  # probability that a basket has an item
+    ratio = n_repeats / n_candidates / base_rate
+    return float(max(np.log(ratio), 0.0) * n_repeats / (units / SIGNAL_UNITS))

@@ -47,7 +47,7 @@ def choose_partition(
     by_rows = int((n_rows / CELL_ROWS) ** 0.5)
     # more blocks than this would use each item less than about once
     by_reuse = min(max(n_rows // n_items, CACHE_MIN_BLOCKS), CACHE_MAX_BLOCKS)
-    by_size = n_rows // BLOCK_ROWS  # so that a cluster can share very large data
+    by_size = n_rows // BLOCK_ROWS
     n_blocks = max(1, min(max(min_blocks, min(by_cache, by_reuse), by_size), by_rows, n_users, n_items))
     each = min(-(-by_cache // n_blocks), n_rows // (CELL_ROWS * n_blocks**2), n_items // n_blocks)
     return Partition(n_blocks, max(1, each))
@@ -67,17 +67,15 @@ def random_bits(key: np.uint64, numbers: State) -> State:
     return z ^ (z >> S31)
 
 
-def count_row_visits(amounts: Doubles, scale: float, first_row: int, seed: int) -> Longs:
+def count_row_visits(amounts: Doubles, scale: float, seed: int) -> Longs:
     """(n_rows,) visits per epoch: the amount, rounded up or down at random, at least 1; 0 if it is negative.
 
-    The numbers depend on the seed and on the row's place alone; the first row has number `first_row`. A row
-    of positive weight is visited at least once: one without any visit would be sampled as an item that the
-    user does not have.
+    The numbers depend on the seed and on the row's place alone. A row of positive weight is visited at least
+    once: one without any visit would be sampled as an item that the user does not have.
     """
     wanted = amounts * scale
     whole = np.floor(wanted)
-    numbers = np.arange(amounts.size, dtype=np.uint64) + np.uint64(first_row)
-    bits = random_bits(stream(seed, VISITS)[0], numbers)
+    bits = random_bits(stream(seed, VISITS)[0], np.arange(amounts.size, dtype=np.uint64))
     drawn = whole + ((bits >> np.uint64(11)) * 2.0**-53 < wanted - whole)
     return np.where(amounts > 0, np.maximum(drawn, 1), 0).astype(np.int64)
 
@@ -88,15 +86,13 @@ class UniformExamples(NamedTuple):
     trained: Bools  # (n_groups,) the groups that are trained; the others get no example
     per_group: float  # examples per trained group and epoch, on average
 
-    def add_to(
-        self, indptr: Longs, item: Ints, n_items: int, first_group: int, path: tuple[int, ...]
-    ) -> tuple[Longs, Ints]:
+    def add_to(self, indptr: Longs, item: Ints, n_items: int, path: tuple[int, ...]) -> tuple[Longs, Ints]:
         """(indptr, item) with examples, as ~item, after the rows of each group.
 
-        The examples of a group depend on its number alone; the first group here has number `first_group`.
+        The examples of a group depend on its number alone.
         """
         whole, rest = divmod(self.per_group, 1)
-        most, numbers = int(whole) + 1, np.arange(self.trained.size, dtype=np.uint64) + np.uint64(first_group)
+        most, numbers = int(whole) + 1, np.arange(self.trained.size, dtype=np.uint64)
         chance = random_bits(stream(*path, 0)[0], numbers) >> np.uint64(11)
         counts = np.where(self.trained, int(whole) + (chance * 2.0**-53 < rest), 0)
         before = starts(counts)
@@ -109,15 +105,6 @@ class UniformExamples(NamedTuple):
         rows[liked], is_drawn[liked] = item, False
         rows[is_drawn] = ~drawn
         return indptr + before, rows
-
-
-class Share(NamedTuple):
-    """Consecutive blocks whose rows are here; the other blocks are empty."""
-
-    first: int  # blocks first … last - 1
-    last: int
-    first_group: int  # number of the first group here, among all groups
-    user_starts: Longs  # (B + 1,) users of each block, counted from the first user of the share
 
 
 def divide_users(row_starts: Longs, n_blocks: int) -> Longs:
@@ -142,7 +129,6 @@ class Schedule:
     pool: ThreadPoolExecutor
     n_threads: int  # workers of the pool
     examples: UniformExamples | None = None
-    share: Share | None = None  # None: the rows of all blocks are here
     user_starts: Longs = field(init=False)  # (B + 1,) users of each block
     label: Ints = field(init=False)  # (n_items,) current position of each item
     strata: Strata = field(init=False)
@@ -151,10 +137,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.indptr, self.item = read_only(self.indptr), read_only(self.item)
-        if self.share is not None:
-            self.user_starts = self.share.user_starts
-        else:
-            self.user_starts = divide_users(self.indptr[self.group_starts], self.n_blocks)
+        self.user_starts = divide_users(self.indptr[self.group_starts], self.n_blocks)
 
     @property
     def n_blocks(self) -> int:
@@ -165,11 +148,6 @@ class Schedule:
     def n_ranges(self) -> int:
         """R, the number of item ranges."""
         return self.partition.n_blocks * self.partition.ranges_per_block
-
-    @property
-    def own_blocks(self) -> tuple[int, int]:
-        """(first, last): the rows of blocks first … last - 1 are here."""
-        return (0, self.n_blocks) if self.share is None else (self.share.first, self.share.last)
 
     def prepare(self, epoch: int) -> bool:
         """Build the strata of this epoch; return whether the items were relabeled."""
@@ -186,26 +164,20 @@ class Schedule:
         """(indptr, item) of the rows of this epoch."""
         if self.examples is None:
             return self.indptr, self.item
-        first = 0 if self.share is None else self.share.first_group
         path = self.seed, EXAMPLES, self.epoch
-        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, first, path)
+        indptr, item = self.examples.add_to(self.indptr, self.item, self.n_items, path)
         return read_only(indptr), read_only(item)
 
     def epoch_key(self, epoch: int) -> np.uint64:
         """The key of the random streams of one epoch."""
         return np.uint64(stream(self.seed, STEPS, epoch)[0])
 
-    def run_blocks(self, task: Callable[..., Any], blocks: tuple[int, int] | None, *args: Any) -> list[Any]:
-        """Run task(first, last, *args) over these blocks, or all blocks whose rows are here."""
-        first, last = self.own_blocks if blocks is None else blocks
-        return self.run_parallel(task, first, last, *args)
-
-    def run_parallel(self, task: Callable[..., Any], begin: int, end: int, *args: Any) -> list[Any]:
-        """Run task(first, last, *args) over begin … end - 1 in one piece per thread; wait for all of them."""
-        n = min(self.n_threads, end - begin)
+    def run_parallel(self, task: Callable[..., Any], n_parts: int, *args: Any) -> list[Any]:
+        """Run task(first, last, *args) over 0 … n_parts - 1 in one piece per thread; wait for all of them."""
+        n = min(self.n_threads, n_parts)
         if n <= 1:
-            return [task(begin, end, *args)]
-        cuts = np.linspace(begin, end, n + 1).astype(int).tolist()
+            return [task(0, n_parts, *args)]
+        cuts = np.linspace(0, n_parts, n + 1).astype(int).tolist()
         jobs = [self.pool.submit(task, first, last, *args) for first, last in pairwise(cuts)]
         return [job.result() for job in jobs]
 
@@ -219,7 +191,7 @@ class Schedule:
                 block = groups[b], groups[b + 1]
                 count_visits(indptr, item, self.label, range_size, *block, visits[b], rows[b])
 
-        self.run_blocks(count, None)
+        self.run_parallel(count, n)
         cells, row_cells = starts(visits.ravel()), starts(rows.ravel())
         strata = Strata(
             cells=cells,
@@ -237,5 +209,5 @@ class Schedule:
                 block = groups[b], groups[b + 1]
                 write_visits(indptr, item, self.label, *block, visit_at[b], row_at[b], strata)
 
-        self.run_blocks(write, None)
+        self.run_parallel(write, n)
         self.strata = strata

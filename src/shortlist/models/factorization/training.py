@@ -1,61 +1,38 @@
-"""Training: what is trained, the trainer that holds the parameters meanwhile, and the loop over epochs.
+"""Training: the rows, the trainer that holds the parameters meanwhile, and the loop over epochs.
 
-The loop reports progress, stops early, shrinks steps after divergence, and writes checkpoints. An epoch
+The loop reports progress, stops early, and shrinks steps after divergence. An epoch
 changes the parameters in place. If Ctrl-C interrupts it, some of them have already changed. The best
 parameters on validation data are stored separately; without validation data, the changed ones are kept.
 """
 
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.core.checks import (
-    FILE_ERRORS,
-    check_float_value,
-    check_floats,
-    check_text,
-    check_whole_value,
-    load_error,
-)
-from shortlist.core.engine import thread_count
 from shortlist.core.metrics import f1_at_n
-from shortlist.core.params import MAX_WHOLE
-from shortlist.core.serialization import Artifact, check_replaceable, load_artifact, save_artifact
+from shortlist.core.threads import thread_count
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.data.ranges import (
-    NO_IDS,
-    MemoryRows,
-    UserRanges,
-    UserSlices,
-    load_users,
-    number_ids,
-    without_rows,
-)
-from shortlist.errors import ConfigError, TrainingError
+from shortlist.errors import TrainingError
 from shortlist.kernels.rows import ItemSets, no_sets, starts
-from shortlist.kernels.sgd import TERMS, Hyperparameters, Parameters, permute_rows
-from shortlist.models.factorization.objective import LossRows, LossTracker, draw_rows, single_precision
+from shortlist.kernels.sgd import TERMS, Parameters, permute_rows
+from shortlist.models.factorization.objective import LossSample, single_precision
 from shortlist.models.factorization.parameters import (
     freeze,
-    load_parameters,
     mean_user,
     set_untrained_users,
 )
-from shortlist.models.factorization.representation import Representation, Trend
+from shortlist.models.factorization.representation import GrowingTrend, Representation
 from shortlist.models.factorization.schedule import (
-    Partition,
+    MAX_MEAN,
     Schedule,
-    Share,
     UniformExamples,
     choose_partition,
     count_row_visits,
@@ -67,172 +44,62 @@ BY_ITEM = ("item", "bias", *(by_item for _, by_item in TERMS))  # parameters in 
 BY_USER = tuple(name for name in Parameters._fields if name not in BY_ITEM)
 
 
-class Statistics(NamedTuple):
-    """What training must know of all rows before it starts; from memory or from files."""
-
-    row_starts: Longs  # (n_users + 1,) where the rows of each user start, each as often as it is visited
-    first_rows: Longs  # (n_users + 1,) the same if every row is visited once
-    group_starts: Longs  # (n_users + 1,) where the groups of each user start
-    trained_users: int  # users with training pairs
-    examples_per_group: float | None = None  # None: no examples are drawn from all items
-    visit_scale: float | None = None  # what the amounts of rows are multiplied by; None: one visit each
-    repeat_start: float | None = None  # initial weight of the repeat term
-    trend: Trend | None = None
-    sizes: tuple[Doubles, Ints] | None = None  # examples for the prediction of basket sizes
-
-
 class TrainingRows(NamedTuple):
-    """The rows of some users, as training visits them."""
+    """The rows of the data, as training visits them."""
 
     indptr: Longs  # (n_groups + 1,)
     item: Ints  # (n_rows,)
     representation: Representation
     examples: UniformExamples | None
-    trained: Bools  # (n_users,) whether training has pairs of the user
 
-    def schedule(
-        self, task: "TrainingTask", pool: ThreadPoolExecutor, n_threads: int, share: Share | None = None
-    ) -> Schedule:
-        """Their schedule."""
-        indptr, item, group_starts = self.indptr, self.item, self.representation.group_starts
-        fixed = task.n_items, task.partition, task.model.seed, pool, n_threads
-        return Schedule(indptr, item, group_starts, *fixed, self.examples, share)
-
-    def sample(self, n_items: int, rows: Longs, other: Ints) -> LossRows:
-        """What the loss needs of the rows with these numbers."""
-        return LossRows.of(self.indptr, self.item, n_items, self.representation, rows, other)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TrainingTask:
-    """What to train, from which parameters, and on which rows, which may be in memory or in files."""
-
-    model: Any  # a FactorModel that is not fitted
-    rows: UserRanges | MemoryRows
-    statistics: Statistics  # of these rows
-    start: Callable[[int, int], Parameters]  # initial values of users first … last - 1 and of all items
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return self.rows.n_items
-
-    @cached_property
-    def partition(self) -> Partition:
-        """How finely users and items are divided."""
-        n_rows, kind = int(self.statistics.row_starts[-1]), self.model.representation_class
-        return choose_partition(
-            n_rows, self.rows.n_users, self.n_items, self.model.n_factors, kind.min_blocks
-        )
-
-    def hyper(self, step_factor: float) -> Hyperparameters[np.float32]:
-        """The hyperparameters of the steps, with lr · step_factor."""
-        hyper = single_precision(self.model._hyperparameters(self.n_items))
-        return hyper._replace(lr=np.float32(hyper.lr * step_factor))
-
-    def load(self, users: Interactions | UserSlices, first_row: int) -> TrainingRows:
-        """The rows of some users; the first of them has number `first_row` among all rows."""
-        data, model, statistics = load_users(users, self.n_items), self.model, self.statistics
-        representation: Representation = model.representation(data, statistics)
-        indptr, item = representation.indptr, representation.item
-        if statistics.visit_scale is not None:
+    @classmethod
+    def of(cls, model: Any, data: Interactions, representation: Representation) -> Self:
+        """Each row as often as its weight says; with examples if the loss draws them from all items."""
+        indptr, item, groups = representation.indptr, representation.item, representation.trained_groups
+        if model.weight_transform.is_used:
             amounts = representation.amounts(data, model.weight_transform)
-            visits = count_row_visits(amounts, statistics.visit_scale, first_row, model.seed)
+            visits = count_row_visits(amounts, visit_scale(amounts), model.seed)
             indptr, item = starts(visits)[indptr], np.repeat(item, visits)
-        examples = None
-        if statistics.examples_per_group is not None:
-            examples = UniformExamples(representation.trained_groups, statistics.examples_per_group)
-        return TrainingRows(indptr, item, representation, examples, model.trained_users(data))
-
-    def without_rows(self) -> "TrainingTask":
-        """The task for a worker, which gets its rows separately."""
-        none = np.zeros(1, np.int64)
-        statistics = self.statistics._replace(row_starts=none, first_rows=none, group_starts=none, sizes=None)
-        rows = MemoryRows(without_rows(NO_IDS, number_ids(self.n_items)))
-        task = replace(self, statistics=statistics, rows=rows)
-        vars(task)["partition"] = self.partition
-        return task
+        objective, examples = model.objective(), None
+        if objective.has_uniform_examples:  # as many as classification steps
+            n_groups, n_rows = int(groups.sum()), int(np.diff(indptr)[groups].sum())
+            examples = UniformExamples(groups, objective.alpha * n_rows / max(n_groups, 1))
+        return cls(indptr, item, representation, examples)
 
 
-class Trainer(ABC):
-    """The parameters in training. Item parameters leave it in the original order of the items."""
-
-    n_rows: int  # number of steps of an epoch
-    user_cuts: Longs  # the first user of each block, and the number of users
-    slow_worker: str | None = None  # who took much longer than the others in the last epoch
-
-    def __enter__(self) -> Self:
-        return self
-
-    @abstractmethod
-    def __exit__(self, *_: object) -> None:
-        """Release what training needed."""
-
-    @abstractmethod
-    def prepare_epoch(self, epoch: int) -> None:
-        """Prepare an epoch, and keep a copy of the parameters so that it can be undone."""
-
-    @abstractmethod
-    def run_epoch(self, epoch: int, step_factor: float) -> None:
-        """Make one pass over the data with lr · step_factor; an exception may leave it incomplete."""
-
-    @abstractmethod
-    def undo_epoch(self) -> None:
-        """Return to the parameters before the last epoch."""
-
-    @abstractmethod
-    def norms(self) -> dict[str, float]:
-        """The norm of each of the parameters, also after an incomplete epoch."""
-
-    @abstractmethod
-    def loss(self) -> float:
-        """The mean loss over a fixed sample of the training data."""
-
-    @abstractmethod
-    def user_rows(self, users: Ints) -> Parameters:
-        """The parameters of these users, in their order, and of all items."""
-
-    @abstractmethod
-    def keep_best(self) -> None:
-        """Remember the current parameters as the best ones."""
-
-    @abstractmethod
-    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
-        """Continue from the parameters after `epoch` epochs; the best ones are those of `best_epoch`."""
-
-    @abstractmethod
-    def current(self) -> dict[str, Any]:
-        """The arrays of the current parameters, to be saved."""
-
-    @abstractmethod
-    def best(self) -> dict[str, Any]:
-        """The arrays of the best parameters, to be saved; empty if there are none."""
-
-    @abstractmethod
-    def finish(self) -> Parameters:
-        """End training; return the best parameters, or the current ones if there are no best ones."""
+def visit_scale(amounts: Doubles) -> float:
+    """What the amounts of rows are multiplied by, so that a row has at most MAX_MEAN visits on average."""
+    positive = amounts[amounts > 0]
+    return min(1.0, MAX_MEAN / (float(positive.sum()) / positive.size if positive.size else 1.0))
 
 
-class ThreadTrainer(Trainer):
-    """All parameters in the memory of this process, trained by its threads."""
+class Trainer:
+    """The parameters in training, which the threads of this process share."""
 
-    def __init__(self, task: TrainingTask) -> None:
-        n_threads = thread_count(task.model.n_threads)
-        rows = task.load(task.rows.users(0, task.rows.n_users), 0)
-        self.pool, self.representation = ThreadPoolExecutor(n_threads), rows.representation
-        self.task, self.theta = task, task.start(0, task.rows.n_users)
+    def __init__(self, model: Any, rows: TrainingRows, theta: Parameters) -> None:
+        n_threads, (n_items, n_factors) = thread_count(model.n_threads), theta.item.shape
+        representation, objective = rows.representation, model.objective()
+        self.pool, self.representation = ThreadPoolExecutor(n_threads), representation
+        self.model, self.theta = model, theta
         self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
         self.kept: Parameters | None = None
         self.before: list[Floats] = []  # copies of theta before the epoch
-        self.schedule = rows.schedule(task, self.pool, n_threads)
-        self.n_rows, self.user_cuts = int(rows.item.size), self.schedule.user_starts
-        sampled = draw_rows(rows.item.size, task.n_items, task.model.seed)
-        self.tracker = LossTracker(rows.sample(task.n_items, *sampled), task.model.objective())
+        self.n_rows, n_users = int(rows.item.size), representation.group_starts.size - 1
+        self.shape = n_users, n_items
+        partition = choose_partition(self.n_rows, *self.shape, n_factors, representation.min_blocks)
+        fixed = n_items, partition, model.seed, self.pool, n_threads
+        self.schedule = Schedule(rows.indptr, rows.item, representation.group_starts, *fixed, rows.examples)
+        self.user_cuts = self.schedule.user_starts  # the first user of each block, and the number of users
+        self.sample = LossSample(representation, rows.indptr, rows.item, n_items, objective, model.seed)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.pool.shutdown()
 
     def prepare_epoch(self, epoch: int) -> None:
+        """Prepare an epoch, and keep a copy of the parameters so that it can be undone."""
         if self.schedule.prepare(epoch):
             self.representation.relabel(self.schedule.label)
             self._relabel(self.schedule.label)
@@ -242,44 +109,42 @@ class ThreadTrainer(Trainer):
             np.copyto(copy, array)
 
     def run_epoch(self, epoch: int, step_factor: float) -> None:
+        """Make one pass over the data with lr · step_factor; an exception may leave it incomplete."""
         schedule, representation = self.schedule, self.representation
-        key, hyper = schedule.epoch_key(epoch), self.task.hyper(step_factor)
+        hyper = single_precision(self.model._hyperparameters(schedule.n_items))
+        hyper, key = hyper._replace(lr=np.float32(hyper.lr * step_factor)), schedule.epoch_key(epoch)
         for round_index in range(schedule.n_blocks):
             representation.run_round(schedule, round_index, self.theta, hyper, key)
 
     def undo_epoch(self) -> None:
+        """Return to the parameters before the last epoch."""
         for copy, array in zip(self.before, self.theta, strict=True):
             np.copyto(array, copy)
 
     def norms(self) -> dict[str, float]:
+        """The norm of each of the parameters, also after an incomplete epoch."""
         schedule = self.schedule
         cuts = dict.fromkeys(BY_USER, schedule.user_starts)
         cuts |= dict.fromkeys(BY_ITEM, schedule.partition.item_starts(schedule.n_items))
-        return {name: norm(block_squares(getattr(self.theta, name), at)) for name, at in cuts.items()}
+        return {name: norm(getattr(self.theta, name), at) for name, at in cuts.items()}
 
     def loss(self) -> float:
-        values = self.tracker.rows.user_values(self.representation, self.theta)
-        return self.tracker.loss(values, self.theta, self.schedule.label)
+        """The mean loss over a fixed sample of the training data."""
+        return self.sample.loss(self.theta, self.schedule.label)
 
     def user_rows(self, users: Ints) -> Parameters:
+        """The parameters of these users, in their order, and of all items in their original order."""
         theta = self._unlabeled()
         return theta._replace(**{name: take_users(getattr(theta, name), users) for name in BY_USER})
 
     def keep_best(self) -> None:
+        """Remember the current parameters as the best ones."""
         theta = self._unlabeled()
         users = {name: getattr(theta, name).copy() for name in BY_USER}
         self.kept = freeze(theta._replace(**users))
 
-    def load(self, epoch: int, theta: Parameters, best_epoch: int, best: Parameters | None) -> None:
-        self.theta, self.kept, self.label = theta, best, None
-
-    def current(self) -> dict[str, Any]:
-        return self._unlabeled()._asdict()
-
-    def best(self) -> dict[str, Any]:
-        return {} if self.kept is None else self.kept._asdict()
-
     def finish(self) -> Parameters:
+        """End training; return the best parameters, or the current ones if there are no best ones."""
         if self.kept is not None:
             return self.kept
         self._relabel(None)
@@ -321,16 +186,11 @@ def take_users(array: Floats, users: npt.NDArray[np.integer]) -> Floats:
     return array[users] if array.size else array
 
 
-def block_squares(array: Floats, cuts: Longs) -> list[float]:
-    """The sum of squares of each block of rows; NaN stays NaN."""
+def norm(array: Floats, cuts: Longs) -> float:
+    """The norm, from the exact sum of the squares of each block of rows; NaN stays NaN."""
     with np.errstate(over="ignore", invalid="ignore"):
         blocks = (array[low:high].reshape(-1) for low, high in pairwise(cuts.tolist())) if array.size else ()
-        return [float(np.dot(values, values)) for values in blocks]
-
-
-def norm(squares: list[float]) -> float:
-    """The root of the sum, which is exact: the same bits for every engine."""
-    return float(math.fsum(squares) ** 0.5)
+        return float(math.fsum(float(np.dot(values, values)) for values in blocks) ** 0.5)
 
 
 MAX_NORM = 1e6  # a longer parameter vector means divergence
@@ -384,10 +244,9 @@ def has_moderate_norms(norms: Mapping[str, float]) -> bool:
     return all(norm < MAX_NORM for norm in norms.values())
 
 
-def has_short_vectors(norms: Mapping[str, float], shapes: Mapping[str, tuple[int, ...]]) -> bool:
+def has_short_vectors(norms: Mapping[str, float], n_users: int, n_items: int) -> bool:
     """Whether training has learned little more than biases; it may need many epochs to leave the start."""
-    size = norms["user"] * norms["item"] / math.sqrt(shapes["user"][0] * shapes["item"][0])
-    return size < SHORT
+    return norms["user"] * norms["item"] / math.sqrt(n_users * n_items) < SHORT
 
 
 MAX_USERS = 2000
@@ -441,34 +300,35 @@ def draw_users(users: Ints, seed: int) -> Ints:
 
 
 def build_evaluator(
-    users: Ints,  # users with held-out rows
-    held_rows: Callable[[Ints], Interactions],  # the held-out rows of some users
-    other_rows: Callable[[Ints], Interactions],  # their other rows
-    has_repeats: bool,
-    dense_scores: Callable[[Interactions], DenseScores],
-    seed: int,
-    trained_users: Callable[[Interactions], Bools] | None = None,
+    model: Any,  # a FactorModel
+    valid: Interactions,  # held-out rows over the same ids
+    train: Interactions,
+    trend: GrowingTrend | None,
 ) -> Evaluator:
-    """The evaluator of a sample of users, ordered by time; `dense_scores` gets their histories.
+    """The evaluator of a sample of users, ordered by time.
 
     Users that are not trained are scored with the mean parameters of the sample. Seen items are left out
     unless users repeat items in the data.
     """
-    users = draw_users(users, seed)
-    held, times = held_rows(users), None
+    users, times = draw_users(valid.active_users, model.seed), None
+    held_rows = History.of(valid).rows_of
+    held = held_rows(users)
     if held.time is not None:
         times = held.time[held.indptr[:-1]]
         order = np.argsort(times, kind="stable")
         users, times = users[order], times[order]
         held = held_rows(users)
-    history = other_rows(users)
-    seen = no_sets(users.size) if has_repeats else ItemSets(*history.item_sets)
-    trained = np.ones(users.size, np.bool_) if trained_users is None else trained_users(history)
-    truth = ItemSets(*held.item_sets)
-    return Evaluator(users, times, truth, seen, trained, dense_scores(history), history.n_items)
+    history = History.of(train).rows_of(users)
+
+    def dense_scores(theta: Parameters, rows: Ints, times: Longs | None) -> Floats:
+        scores: Floats = model.dense_scores(theta, history, trend, rows, times)
+        return scores
+
+    seen = no_sets(users.size) if train.has_repeats else ItemSets(*history.item_sets)
+    trained, truth = model.trained_users(history), ItemSets(*held.item_sets)
+    return Evaluator(users, times, truth, seen, trained, dense_scores, history.n_items)
 
 
-CHECKPOINT_SECONDS = 5.0
 STOPPED = ("n_epochs", "tol", "patience", "interrupted", "step_size")
 SHORT = 0.5  # root mean square of ‖user‖ · ‖item‖ up to which scores are little more than biases
 TOL_EPOCHS = 3  # training stops when the loss has changed by less than tol over this many epochs
@@ -483,7 +343,6 @@ class Progress:
     loss: float  # on a fixed sample of the training data
     score: float | None  # validation F1 at its best N
     updates_per_second: float
-    slow_worker: str | None = None  # on a cluster: who took much longer than the others
     lr: float = 0.0  # the step size of the next epoch; below the model's lr if larger steps diverged
 
 
@@ -494,9 +353,6 @@ class TrainingOptions:
     n_epochs: int
     patience: int
     tol: float
-    shapes: Mapping[str, tuple[int, ...]]  # of the parameters
-    identity: dict[str, Any]  # parameters and data; a checkpoint with another identity is rejected
-    checkpoint: Path | None = None
     progress: Callable[[Progress], None] | None = None
     evaluator: Evaluator | None = None  # of the validation score
     waits: bool = False  # whether patience starts when the vectors have grown
@@ -504,7 +360,7 @@ class TrainingOptions:
 
 @dataclass(eq=False)
 class TrainingState:
-    """How far a training run is; a checkpoint stores it beside the parameters."""
+    """How far a training run is."""
 
     epoch: int = 0
     losses: list[float] = field(default_factory=list)
@@ -517,9 +373,8 @@ class TrainingState:
 
 
 def train(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingState:
-    """Train from the trainer's parameters, or from the checkpoint, until a stopping criterion is met."""
-    state = _load_checkpoint(options, trainer) or TrainingState()
-    last_write = time.monotonic()
+    """Train from the trainer's parameters until a stopping criterion is met."""
+    state = TrainingState()
     try:
         while state.epoch < options.n_epochs and state.stopped == "n_epochs":
             began = time.perf_counter()
@@ -531,16 +386,10 @@ def train(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingStat
             if options.progress:
                 score, step = state.scores[-1] if state.scores else None, lr * state.step_size.factor
                 epochs = state.epoch, options.n_epochs
-                options.progress(Progress(*epochs, loss, score, rate, trainer.slow_worker, step))
-            done = state.epoch == options.n_epochs or state.stopped != "n_epochs"
-            if options.checkpoint and (done or time.monotonic() - last_write > CHECKPOINT_SECONDS):
-                _save_checkpoint(state, trainer, options)
-                last_write = time.monotonic()
+                options.progress(Progress(*epochs, loss, score, rate, step))
     except KeyboardInterrupt:
         if not state.losses:
             raise  # nothing was learned yet, so there is nothing to keep
-        if options.checkpoint and state.epoch_complete and len(state.losses) == state.epoch:
-            _save_checkpoint(state, trainer, options)
         state.stopped = "interrupted"
     if not state.epoch_complete and not has_moderate_norms(trainer.norms()):
         trainer.undo_epoch()
@@ -575,7 +424,7 @@ def _record_epoch(state: TrainingState, loss: float, trainer: Trainer, options: 
         if not state.best_epoch or state.scores[-1] > max(state.scores[:-1]):
             trainer.keep_best()
             state.best_epoch = state.epoch
-        elif options.waits and has_short_vectors(trainer.norms(), options.shapes):
+        elif options.waits and has_short_vectors(trainer.norms(), *trainer.shape):
             state.start_epoch = state.epoch
         elif state.epoch - max(state.best_epoch, state.start_epoch) >= options.patience:
             state.stopped = "patience"
@@ -583,75 +432,3 @@ def _record_epoch(state: TrainingState, loss: float, trainer: Trainer, options: 
         recent = state.losses[-TOL_EPOCHS - 1 :]
         if max(recent) - min(recent) <= options.tol * abs(recent[0]):
             state.stopped = "tol"
-
-
-def _save_checkpoint(state: TrainingState, trainer: Trainer, options: TrainingOptions) -> None:
-    arrays = {f"theta.{name}": array for name, array in trainer.current().items()}
-    arrays |= {f"best.{name}": array for name, array in trainer.best().items()}
-    notes = {
-        "epoch": state.epoch,
-        "losses": state.losses,
-        "scores": state.scores,
-        "best_epoch": state.best_epoch,
-        "start_epoch": state.start_epoch,
-        "stopped": state.stopped,
-        "halvings": state.step_size.halvings,
-        "start_loss": state.step_size.start_loss,
-    }
-    assert options.checkpoint is not None
-    save_artifact(
-        options.checkpoint, Artifact("checkpoint", "TrainingState", options.identity, arrays, notes=notes)
-    )
-
-
-def _load_checkpoint(options: TrainingOptions, trainer: Trainer) -> TrainingState | None:
-    """The state in the checkpoint, if there is one; the trainer continues from its parameters."""
-    if options.checkpoint is None:
-        return None
-    check_replaceable(options.checkpoint)
-    if not options.checkpoint.exists():
-        return None
-    saved = load_artifact(options.checkpoint, "checkpoint")
-    identity, expected = saved.params, options.identity
-    if identity != expected:
-        changed = sorted(
-            name for name in expected if name not in identity or identity[name] != expected[name]
-        )
-        raise ConfigError(
-            f"the checkpoint {options.checkpoint} belongs to another run ({', '.join(changed)} differ); "
-            "pass the same parameters and data, or another checkpoint path."
-        )
-    try:
-        state, theta, best = _restore_state(saved, options.shapes)
-    except FILE_ERRORS as error:
-        raise load_error(options.checkpoint, error) from None
-    if state.epoch > options.n_epochs:
-        raise ConfigError(
-            f"n_epochs must be at least {state.epoch}, the epoch of the checkpoint "
-            f"{options.checkpoint}, got {options.n_epochs}; raise n_epochs or pass another checkpoint path."
-        )
-    trainer.load(state.epoch, theta, state.best_epoch, best)
-    return state
-
-
-def _restore_state(
-    saved: Artifact, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[TrainingState, Parameters, Parameters | None]:
-    """(state, parameters, best parameters) of a checkpoint."""
-    losses = list(check_floats(saved.notes, "losses"))
-    notes, start_loss = saved.notes, check_float_value(saved.notes, "start_loss")
-    best_epoch = check_whole_value(notes, "best_epoch", 0, MAX_WHOLE)
-    epoch = check_whole_value(notes, "epoch", best_epoch, MAX_WHOLE)
-    state = TrainingState(
-        epoch,
-        losses,
-        list(check_floats(notes, "scores")),
-        best_epoch,
-        check_whole_value(notes, "start_epoch", 0, epoch),
-        check_text(notes, "stopped", STOPPED),
-        StepSize(
-            check_whole_value(notes, "halvings", 0, MAX_HALVINGS), start_loss, min([start_loss, *losses])
-        ),
-    )
-    best = freeze(load_parameters(saved.arrays, shapes, "best.")) if best_epoch else None
-    return state, load_parameters(saved.arrays, shapes, "theta."), best

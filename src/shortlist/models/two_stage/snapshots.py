@@ -6,6 +6,7 @@ from threading import Lock, RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from shortlist.core.glm import fit_item_weights
@@ -35,7 +36,7 @@ from shortlist.kernels.replay import (
     merge_links,
     replay_until,
 )
-from shortlist.kernels.rows import AnyArray, read_only, starts
+from shortlist.kernels.rows import read_only, starts
 from shortlist.models.base import COUNT_ROWS, WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -364,11 +365,11 @@ BEFORE_ALL, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 class Column:
     """Values that grow at the end without a copy of the others; earlier columns stay as they were."""
 
-    def __init__(self, values: AnyArray, buffer: "Buffer | None" = None) -> None:
+    def __init__(self, values: npt.NDArray[Any], buffer: "Buffer | None" = None) -> None:
         self.values = read_only(values)
         self._buffer = Buffer(values, values.size, Lock()) if buffer is None else buffer
 
-    def append(self, more: AnyArray) -> "Column":
+    def append(self, more: npt.NDArray[Any]) -> "Column":
         """The column with more values; written in place if no other column has grown from this one."""
         n, buffer = self.values.size, self._buffer
         end = n + more.size
@@ -386,7 +387,7 @@ class Column:
 class Buffer:
     """Room for the values of columns, of which the first `used` never change."""
 
-    array: AnyArray
+    array: npt.NDArray[Any]
     used: int
     lock: Lock
 
@@ -404,7 +405,7 @@ class LogColumns(NamedTuple):
     order: Column  # settled
     order_time: Column
 
-    def append(self, **more: AnyArray) -> "LogColumns":
+    def append(self, **more: npt.NDArray[Any]) -> "LogColumns":
         """With more values in some of the columns."""
         return self._replace(**{name: getattr(self, name).append(values) for name, values in more.items()})
 

@@ -1,62 +1,19 @@
 """Training examples of TwoStage: candidates of users just before baskets that are known."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.core.engine import Engine, ThreadEngine, thread_count
+from shortlist.core.threads import thread_count
 from shortlist.core.trees import Text, TreeParams, fit_trees, grow_trees, take_examples
 from shortlist.errors import DataError
-from shortlist.kernels.replay import FeatureRows, Snapshots
+from shortlist.kernels.replay import Snapshots
 from shortlist.models.two_stage.content import ItemContent
 from shortlist.models.two_stage.features import PROPOSED, compute_features
 from shortlist.models.two_stage.snapshots import EventReplay, select_last_snapshots
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
-
-SLICE = 2048  # snapshots that a task on a cluster computes
-
-
-def compute_blocks_on(
-    engine: Engine,
-    replay: EventReplay,
-    snapshots: Snapshots,
-    n_threads: int,
-    content: ItemContent | None,
-    negative_rate: float,
-) -> Iterator[FeatureRows]:
-    """The features of the snapshots, in order; on a cluster, each task computes a slice of them."""
-    if isinstance(engine, ThreadEngine):
-        users, quantities = replay.layout.log.users, replay.layout.quantities
-        yield from compute_features(
-            replay, users, snapshots, PROPOSED, n_threads, quantities, content, negative_rate
-        )
-        return
-    n = snapshots.user.size
-    slices = [slice(first, min(first + SLICE, n)) for first in range(0, n, SLICE)]
-    for blocks in engine.map(partial(_compute_slice, replay, snapshots, content, negative_rate), slices):
-        yield from blocks
-
-
-def _compute_slice(
-    replay: EventReplay,
-    snapshots: Snapshots,
-    content: ItemContent | None,
-    negative_rate: float,
-    numbers: slice,
-) -> list[FeatureRows]:
-    """The blocks of some consecutive snapshots; they do not depend on how the snapshots are divided."""
-    selected, layout = (
-        Snapshots(snapshots.user[numbers], snapshots.at[numbers], snapshots.target[numbers]),
-        replay.layout,
-    )
-    blocks = compute_features(
-        replay, layout.log.users, selected, PROPOSED, 1, layout.quantities, content, negative_rate
-    )
-    return [block._replace(first=block.first + numbers.start) for block in blocks]
 
 
 class Examples(NamedTuple):
@@ -80,14 +37,15 @@ def collect_examples(
     n_snapshots: int,
     negative_rate: float,
     n_threads: int,
-    engine: Engine,
 ) -> Examples:
     """The candidates of the last baskets: all that were bought, and a share of the others."""
-    log = replay.layout.log
+    layout, log = replay.layout, replay.layout.log
     snapshots = select_last_snapshots(log, n_snapshots)
     used = np.zeros(snapshots.user.size, np.bool_)
     features, parts = RowBuffer(), []
-    for block in compute_blocks_on(engine, replay, snapshots, n_threads, content, negative_rate):
+    for block in compute_features(
+        replay, log.users, snapshots, PROPOSED, n_threads, layout.quantities, content, negative_rate
+    ):
         used[block.numbers] = block.non_empty
         owner = np.repeat(block.numbers, np.diff(block.indptr))
         parts.append((owner, block.items.copy(), block.labels.copy(), block.user_features))

@@ -9,8 +9,8 @@ import numpy as np
 
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
-from shortlist.core.engine import Engine, check_engine, thread_count
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole, short_repr
+from shortlist.core.threads import thread_count
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
@@ -193,7 +193,6 @@ class TwoStage(WeightParams, ContentRecommender):
     [3, 3]
     """
 
-    uses_engine: ClassVar[bool] = True
     is_tried_by_fit: ClassVar[bool] = True
     trial_cost: ClassVar[int] = 4
     warmup_params: ClassVar[dict[str, Any]] = {"n_snapshots": 500, "n_rounds": 5, "n_bags": 1}
@@ -261,9 +260,7 @@ class TwoStage(WeightParams, ContentRecommender):
             )
 
     # ------------------------------------------------------------------ training
-    def compute_examples(
-        self, train: Interactions | Any, *, items: Items | Any = None, engine: Engine | None = None
-    ) -> Examples:
+    def compute_examples(self, train: Interactions | Any, *, items: Items | Any = None) -> Examples:
         """Compute the training examples of `fit`, to train several models on them.
 
         Parameters
@@ -272,8 +269,6 @@ class TwoStage(WeightParams, ContentRecommender):
             Interactions, in any form that `fit` accepts.
         items
             Content of items, as in `fit`.
-        engine
-            Where to compute: None or `ThreadEngine()` in this process, `RayEngine(…)` on a cluster.
 
         Returns
         -------
@@ -292,18 +287,18 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
         """
         content = None if items is None else Items.of(items)
-        return self._collect_first(self._check_data(train), content, check_engine(engine))
+        return self._collect_first(self._check_data(train), content)
 
-    def _collect_first(self, train: Interactions, items: Items | None, engine: Engine) -> Examples:
+    def _collect_first(self, train: Interactions, items: Items | None) -> Examples:
         history, content = History.of(train), None
         if items is not None:
             history = extend_items(history, items)
             content = ItemContent.fit(items, history)
-        return self._collect(history, content, engine)
+        return self._collect(history, content)
 
-    def _collect(self, history: History, content: ItemContent | None, engine: Engine) -> Examples:
+    def _collect(self, history: History, content: ItemContent | None) -> Examples:
         replay, n_threads = self._replay(history), thread_count(self.n_threads)
-        return collect_examples(replay, content, self.n_snapshots, self.negative_rate, n_threads, engine)
+        return collect_examples(replay, content, self.n_snapshots, self.negative_rate, n_threads)
 
     def fit_from_examples(self, examples: Examples) -> Self:
         """Fit on examples computed before; the result is that of `fit` on the same data.
@@ -363,14 +358,14 @@ class TwoStage(WeightParams, ContentRecommender):
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
-        return self._train(self._collect_first(train, options.items, options.engine))
+        return self._train(self._collect_first(train, options.items))
 
     def _learn_more(self, state: TwoStageState, more: Interactions, options: FitOptions) -> TwoStageState:
         joined = History.of(state.history.merged.concat(more))
         content = None
         if state.content is not None:
             content = state.content.align(state.history.items.align(joined.items))
-        return self._train(self._collect(joined, content, options.engine))
+        return self._train(self._collect(joined, content))
 
     def _train(self, examples: Examples) -> TwoStageState:
         columns = self._select(examples.features, examples.content)

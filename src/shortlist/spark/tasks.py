@@ -5,6 +5,7 @@ This module imports nothing that computes, because workers set their environment
 """
 
 import os
+import platform
 import socket
 import sys
 import tempfile
@@ -12,12 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
-from shortlist.scale.environment import check_code, code_stamp, worker_environment
+from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,6 +34,38 @@ BLOCK_ROWS = 1 << 17  # rows of whole users that a task holds at once
 ROW = "shortlist_row"  # number of a row among those of its user
 Batches = Iterator["pa.RecordBatch"]
 _loaded: dict[str, dict[str, Any]] = {}  # name of the last files of this process → what they hold
+
+
+PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "polars")
+
+
+@cache
+def code_stamp() -> dict[str, str]:
+    """Versions of Python and of the packages that compute, and a digest of this package's sources."""
+    folder, digest = Path(__file__).parents[1], sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml")):
+        digest.update(file.relative_to(folder).as_posix().encode() + b"\0" + file.read_bytes())
+    stamp = {"python": platform.python_version(), "machine": platform.machine()}
+    return stamp | {name: version(name) for name in PACKAGES} | {"shortlist sources": digest.hexdigest()[:12]}
+
+
+def check_code(expected: dict[str, str], actual: dict[str, str], host: str) -> None:
+    """Raise ConfigError if a node runs other code than the driver."""
+    for name, value in expected.items():
+        if actual.get(name) != value:
+            raise ConfigError(
+                f"all nodes must run the same code, but {host} has {name} {actual.get(name, 'missing')} "
+                f"instead of {value}; install the same versions on every node."
+            )
+
+
+def worker_environment(n_threads: int) -> dict[str, str]:
+    """Environment variables of worker processes: they use the driver's cache of compiled code."""
+    names = ("NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_DISABLE_JIT")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    return given | {"OMP_NUM_THREADS": str(n_threads)}
+
+
 Run = Callable[..., "Iterator[pl.DataFrame]"]
 
 

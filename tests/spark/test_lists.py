@@ -16,7 +16,8 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.data.files import collect_arrow
 from shortlist.errors import ConfigError, DataError
-from shortlist.scale.spark_tasks import user_blocks
+from shortlist.spark.lists import open_session
+from shortlist.spark.tasks import Task, user_blocks
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed; pip install pyspark")
 pytestmark = [
@@ -77,7 +78,7 @@ def rows_of(lists):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("shortlist.scale.spark", "pyspark"), ("shortlist.scale.spark_tasks", "numba")]
+    ("module", "name"), [("shortlist.spark.lists", "pyspark"), ("shortlist.spark.tasks", "numba")]
 )
 def test_an_import_does_not_import_what_may_be_missing_or_needs_an_environment(module, name):
     code = f"import sys, {module}; sys.exit({name!r} in sys.modules)"
@@ -182,8 +183,8 @@ def test_a_killed_process_changes_nothing(victim, spark, lists, split, tmp_path,
     cutoff = sl.cutoff.ExpectedF1().fit(lists, split.valid)
     table = lists.to_frame().select("user_id", "item_id", "score")
     df = to_spark(spark, table, tmp_path)
-    task_of = sl.spark.Task.of
-    monkeypatch.setattr(sl.spark.Task, "of", lambda *args: KilledOnce(task_of(*args), mark, victim))
+    task_of = Task.of
+    monkeypatch.setattr(Task, "of", lambda *args: KilledOnce(task_of(*args), mark, victim))
     rows = rows_of(sl.spark.cut(df, cutoff))
     assert Path(f"/proc/{mark.read_text()}").exists() == (victim == "worker")
     assert rows.equals(rows_of(cutoff.apply(sl.RankedLists.from_frame(table))))
@@ -211,7 +212,7 @@ def test_what_cannot_be_done_is_refused(spark, model, lists, tmp_path):
     with pytest.raises(ConfigError, match="df must be a Spark DataFrame, got a DataFrame"):
         sl.spark.recommend(lists.to_frame(), model, N=3)
     with pytest.raises(ConfigError, match="cannot be used"):
-        sl.spark.open_session("spark://127.0.0.1:1")
+        open_session("spark://127.0.0.1:1")
 
 
 def test_interactions_are_read_from_a_dataframe_that_fits(spark, split, tmp_path, monkeypatch):
@@ -224,7 +225,7 @@ def test_interactions_are_read_from_a_dataframe_that_fits(spark, split, tmp_path
     some = sl.read_interactions(df, where=f"item_id != '{first}'", training=False)
     assert first not in some.items
     monkeypatch.setattr("shortlist.data.files.MAX_SPARK_ROWS", 99)
-    with pytest.raises(DataError, match=r"at most 99 rows .* got 10,630; .* Ray"):
+    with pytest.raises(DataError, match=r"at most 99 rows .* got 10,630; .* sample of users"):
         sl.read_interactions(df)
 
 

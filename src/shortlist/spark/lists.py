@@ -1,10 +1,11 @@
 """Lists on Spark: cut candidates, recommend to users, spend a total; DataFrames in and out, through Arrow.
 
-Every user's rows reach one task, in blocks of whole users; `spark_tasks` says what is done with them.
+Every user's rows reach one task, in blocks of whole users; `tasks` says what is done with them.
 """
 
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -24,7 +25,7 @@ from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.prices import select_by_digits
 from shortlist.data.columns import ColumnNames, match_columns, plain_name
 from shortlist.data.files import collect_arrow, is_spark_frame, read_interactions, spark_columns
-from shortlist.data.history import History, store_history
+from shortlist.data.history import store_history
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -33,8 +34,7 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.allocation import DIGITS
 from shortlist.models.base import Recommender, load_model
 from shortlist.recommend.request import RequestKeywords, RequestOptions
-from shortlist.scale.environment import check_address
-from shortlist.scale.spark_tasks import (
+from shortlist.spark.tasks import (
     ROW,
     Task,
     allocate_block,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SparkAllocation", "allocate", "cut", "recommend"]
 
+REACH_SECONDS = 10.0  # to connect to the address of a master
 LIST_COLUMNS = ("rank", "score", "probability", "propensity", "boundary")
 
 
@@ -269,6 +270,11 @@ def _check_frame(df: Any) -> None:
         )
 
 
+def check_address(host: str, port: int) -> None:
+    """Raise OSError if nothing listens there; Spark would wait for minutes."""
+    socket.create_connection((host.strip("[]"), port), REACH_SECONDS).close()
+
+
 def open_session(master: str) -> "SparkSession":
     """The running session, or a new one at this address; a wrong address is an error within seconds."""
     try:
@@ -359,11 +365,6 @@ def _file_bytes(save: Callable[[Path], Any]) -> bytes:
 def _read_model(model: Any) -> "tuple[Recommender, bytes]":
     """A fitted model and the bytes of its file."""
     if isinstance(model, str | Path):
-        if Path(model).is_dir():
-            raise ConfigError(
-                f"model must be one file on Spark, got the folder {str(model)!r:.80}; use "
-                "sl.recommend_to_folder with RayEngine for a model in shards."
-            )
         return load_model(model), Path(model).read_bytes()
     if not isinstance(model, Recommender):
         raise ConfigError(
@@ -378,7 +379,7 @@ def _pack_history(history: Any) -> dict[str, bytes]:
         return {}
 
     data = read_interactions(history) if is_spark_frame(history) else Interactions.of(history)
-    rows = store_history(History.of(data))
+    rows = store_history(data)
     about = Artifact("history", "Interactions", {}, rows.arrays, rows.series, rows.notes)
     return {"history": _file_bytes(partial(save_artifact, artifact=about))}
 

@@ -1,1 +1,0 @@
-"""Beyond one machine: training, batch recommendation and trials on a Ray cluster."""
