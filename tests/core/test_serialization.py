@@ -314,7 +314,7 @@ def test_saving_again_replaces_everything(path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, OSError(28, "No space left on device")])
-@pytest.mark.parametrize("place", ["json.dumps", "parts_of", "os.fsync"])
+@pytest.mark.parametrize("place", ["json.dumps", "bytes_of", "os.fsync"])
 def test_failure_while_saving_keeps_the_old_model(path, monkeypatch, place, error):
     def fail(*_, **__):
         raise error
