@@ -119,15 +119,15 @@ def test_notebooks_escape_control_characters(workdir):
     "source", ["sqlite:///shop.db?password=hunter2", "sqlite:///shop.db?x=1&key=hunter2"]
 )
 def test_the_password_of_a_database_is_nowhere(workdir, capsys, source):
-    table = ["--table", "events"]
+    query = ["--query", "SELECT * FROM events"]
     shown = [
         *run(
-            ["fit", source, "--out", "m", "--test", "held.csv", "--report", "r.html", *table, *COUNTED],
+            ["fit", source, "--out", "m", "--test", "held.csv", "--report", "r.html", *query, *COUNTED],
             capsys,
         ),
-        *run(["fit", source, "--out", "m", "--json", *table, *COUNTED], capsys),
-        *run(["fit", source, "--out", "m", "--trials", "2", *table, *COUNTED], capsys),
-        *run(["fit", source, "--out", "m", "--table", "none", *COUNTED], capsys, code=2),
+        *run(["fit", source, "--out", "m", "--json", *query, *COUNTED], capsys),
+        *run(["fit", source, "--out", "m", "--trials", "2", *query, *COUNTED], capsys),
+        *run(["fit", source, "--out", "m", "--query", "SELECT * FROM none", *COUNTED], capsys, code=2),
         *run(["evaluate", source, "held.csv"], capsys, code=2),
         *run(["compare", source, "--truth", "held.csv"], capsys, code=2),
         *run(["recommend", source], capsys, code=2),

@@ -58,13 +58,12 @@ def test_a_folder_of_parquet(events, expected, capsys):
 
 
 def test_sqlite(events, expected, capsys):
-    pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
     with sqlite3.connect("shop.db") as connection:
         connection.execute("CREATE TABLE events (user_id TEXT, item_id TEXT, timestamp TEXT)")
         rows = events.select("user_id", "item_id", pl.col("timestamp").dt.to_string("%F %T")).rows()
         connection.executemany("INSERT INTO events VALUES (?, ?, ?)", rows)
     connection.close()
-    assert run_all(capsys, "sqlite:///shop.db", "--table", "events") == expected
+    assert run_all(capsys, "sqlite:///shop.db", "--query", "SELECT * FROM events") == expected
 
 
 def test_postgresql(events, expected, capsys):
@@ -74,7 +73,6 @@ def test_postgresql(events, expected, capsys):
         Path(file.name).chmod(0o644)
         schema = "CREATE TABLE events (user_id text, item_id text, timestamp timestamp)"
         with started(schema, f"\\copy events from '{file.name}' csv header") as uri:
-            assert run_all(capsys, uri, "--table", "events") == expected
             assert run_all(capsys, uri, "--query", "SELECT * FROM events ORDER BY item_id") == expected
 
 
@@ -157,7 +155,7 @@ class TestWhatWasRead:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("shop.db", "sqlite:///shop.db and name its table (table=…, --table)"),
+        ("shop.db", "sqlite:///shop.db with a query (query='SELECT …', --query)"),
         ("shop.XLSX", "save the sheet as CSV"),
         ("shop.shortlist", "it is a saved model"),
         ("shop.dat", "rename it"),

@@ -71,18 +71,19 @@ class TestSource:
         for name in ("e.parquet", "e.jsonl"):
             assert sl.read_interactions(tmp_path / name).source.unused == ("price",)
 
-    def test_table_of_a_database_names_the_columns_that_were_not_fetched(self, tmp_path):
-        pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
+    def test_a_database_names_the_columns_that_were_not_used(self, tmp_path):
         import sqlite3
         from contextlib import closing
 
         with closing(sqlite3.connect(tmp_path / "shop.db")) as connection, connection:
             connection.execute("CREATE TABLE events (user TEXT, item TEXT, price REAL, shipped_at TEXT)")
-            connection.executemany("INSERT INTO events VALUES (?, ?, 1.5, '2024')", [("a", "x"), ("b", "y")])
+            connection.executemany(
+                "INSERT INTO events VALUES (?, ?, 1.5, '2024-05-01')", [("a", "x"), ("b", "y")]
+            )
         connection.close()
         uri = f"sqlite:///{tmp_path / 'shop.db'}"
         with pytest.warns(DataWarning, match="'shipped_at' looks like a time"):
-            source = sl.read_interactions(uri, table="events").source
+            source = sl.read_interactions(uri, query="SELECT * FROM events").source
         assert source.label == "sqlite database"
         assert source.unused == ("price", "shipped_at")
 

@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 
 from shortlist.data.files import read_interactions
-from shortlist.data.sql import SCHEME, quote_table
+from shortlist.data.sql import SCHEME
 from shortlist.errors import ConfigError, DataError, ShortlistError
 from tests.postgres import started
 from tests.test_text import URIS
 
-pytest.importorskip("adbc_driver_sqlite", reason="the extra 'sql' is not installed")
 pytest.importorskip("adbc_driver_postgresql", reason="the extra 'sql' is not installed")
 
 ROWS = [("ann", 7, 1_700_000_000, 1.0), ("ann", 8, 1_700_000_060, 0.5), ("bob", 7, 1_700_000_000, 2.0)]
@@ -33,11 +32,6 @@ def test_uris_are_distinguished_from_paths():
     assert not SCHEME.match(r"C:\data\a.csv")
 
 
-def test_table_names_are_quoted():
-    assert quote_table("shop.events") == '"shop"."events"'
-    assert quote_table('x"; DROP TABLE y; --') == '"x""; DROP TABLE y; --"'
-
-
 class TestSQLite:
     @pytest.fixture
     def uri(self, tmp_path):
@@ -51,7 +45,7 @@ class TestSQLite:
         return f"sqlite:///{tmp_path}/shop.db"
 
     def test_table(self, uri):
-        data = read_interactions(uri, table="events")
+        data = read_interactions(uri, query="SELECT * FROM events")
         assert data.users.values.to_list() == ["ann", "bob"]
         assert data.items.values.to_list() == [7, 8]
         assert data.weight.tolist() == [1.0, 0.5, 2.0]
@@ -68,32 +62,37 @@ class TestSQLite:
 
     def test_relative_uri_is_a_file_in_the_current_folder(self, uri, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        assert read_interactions("sqlite:///shop.db", table="events").n_rows == 3
+        assert read_interactions("sqlite:///shop.db", query="SELECT * FROM events").n_rows == 3
 
     def test_unknown_database_is_not_created(self, tmp_path):
-        message = error_of(f"sqlite:///{tmp_path}/none.db", table="events")
+        message = error_of(f"sqlite:///{tmp_path}/none.db", query="SELECT * FROM events")
         assert "none.db: no such database" in message
         assert not (tmp_path / "none.db").exists()
 
     def test_file_that_is_not_a_database(self, tmp_path):
         (tmp_path / "text.db").write_text("hello" * 1000)
         assert "sqlite database: the query failed" in error_of(
-            f"sqlite:///{tmp_path}/text.db", table="events"
+            f"sqlite:///{tmp_path}/text.db", query="SELECT * FROM events"
         )
 
     def test_unknown_table_and_wrong_query(self, uri):
-        assert "no such table: event" in error_of(uri, table="event")
+        assert "no such table: event" in error_of(uri, query="SELECT * FROM event")
         assert "syntax error" in error_of(uri, query="SELECT FROM WHERE")
 
     def test_columns_are_checked_as_in_files(self, uri):
-        assert error_of(uri, table="events", weight="wt").startswith(
+        assert error_of(uri, query="SELECT * FROM events", weight="wt").startswith(
             "sqlite database: weight must name a column"
         )
-        assert "column 'user_id', row 1: an id must not be empty" in error_of(uri, table="gaps")
+        assert "column 'user_id', row 1: an id must not be empty" in error_of(uri, query="SELECT * FROM gaps")
 
-    def test_exactly_one_of_query_and_table_is_required(self, uri):
-        assert "got neither" in error_of(uri, error=ConfigError)
-        assert "got both" in error_of(uri, query="SELECT 1", table="events", error=ConfigError)
+    def test_a_query_is_required(self, uri):
+        assert "a database needs query=" in error_of(uri, error=ConfigError)
+
+    def test_conditions_and_missing_ids_as_in_files(self, uri):
+        data = read_interactions(uri, query="SELECT * FROM events", where="product_id = 7", training=False)
+        assert data.n_rows == 2
+        query = "SELECT * FROM gaps UNION SELECT 'ann', 1 UNION SELECT 'bob', 2"
+        assert read_interactions(uri, query=query, missing="drop").n_rows == 2
 
 
 WRITES = [
@@ -127,12 +126,12 @@ def test_name_of_a_sqlite_file_is_literal(tmp_path, name):
     with closing(sqlite3.connect(tmp_path / name)) as database, database:
         database.execute("CREATE TABLE events (user_id, item_id)")
         database.execute("INSERT INTO events VALUES ('ann', 7), ('bob', 8)")
-    assert read_interactions(f"sqlite:///{tmp_path}/{name}", table="events").n_rows == 2
-    assert read_interactions(f"sqlite:///{tmp_path}/{name}?mode=ro", table="events").n_rows == 2
+    assert read_interactions(f"sqlite:///{tmp_path}/{name}", query="SELECT * FROM events").n_rows == 2
+    assert read_interactions(f"sqlite:///{tmp_path}/{name}?mode=ro", query="SELECT * FROM events").n_rows == 2
 
 
 @pytest.mark.parametrize("uri", URIS)
-@pytest.mark.parametrize("given", [{"table": "events"}, {"query": "SELECT 1"}, {}])
+@pytest.mark.parametrize("given", [{"query": "SELECT 1"}, {}])
 def test_no_error_shows_a_password(uri, given):
     with pytest.raises(ShortlistError) as caught:
         read_interactions(uri.replace("@host", "@localhost:1"), **given)
@@ -142,19 +141,17 @@ def test_no_error_shows_a_password(uri, given):
 
 
 def test_unknown_scheme_is_rejected_without_its_password():
-    message = error_of("mysql://me:secret@host/shop", table="events")
+    message = error_of("mysql://me:secret@host/shop", query="SELECT * FROM events")
     assert "got mysql://…" in message
     assert "secret" not in message
 
 
-def test_error_for_a_missing_driver_says_what_to_install(monkeypatch, tmp_path):
-    (tmp_path / "a.db").touch()
-
-    def absent(*args, **given):
-        raise ModuleNotFoundError("adbc_driver_sqlite")
+def test_error_for_a_missing_driver_says_what_to_install(monkeypatch):
+    def absent(name):
+        raise ModuleNotFoundError(name)
 
     monkeypatch.setattr("shortlist.data.sql.import_module", absent)
-    assert "pip install adbc-driver-manager" in error_of(f"sqlite:///{tmp_path}/a.db", table="events")
+    assert "pip install adbc-driver-postgresql" in error_of("postgresql://localhost:1/shop", query="SELECT 1")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +178,7 @@ INSERT INTO days VALUES (1, 'a', '2024-01-01', 0.5), (2, 'b', '2024-01-02', 'NaN
 
 class TestPostgreSQL:
     def test_table_in_a_schema(self, server):
-        data = read_interactions(server, table="shop.events", timestamp="bought")
+        data = read_interactions(server, query="SELECT * FROM shop.events", timestamp="bought")
         assert data.users.values.to_list() == ["ann", "bob"]
         assert (data.n_rows, data.duplicates) == (3, 1)
         assert data.weight.tolist() == [1.0, 2.0, 7.0]
@@ -198,23 +195,23 @@ class TestPostgreSQL:
         assert data.time[1] - data.time[0] == 86_400_000_000
 
     def test_other_types(self, server):
-        data = read_interactions(server, table="odd")
+        data = read_interactions(server, query="SELECT user_id::text, item_id, timestamp, weight FROM odd")
         assert data.users.values[0] == "00000000-0000-0000-0000-00000000000a"
         assert data.weight.tolist() == [0.25, 1.0]
         assert data.time.tolist() == [1_700_000_000_000_000, 1_700_000_060_500_000]
 
     def test_error_for_an_invalid_weight_names_the_row(self, server):
         assert "column 'weight', row 2: a weight must be a finite number, got nan" in error_of(
-            server, table="days"
+            server, query="SELECT * FROM days"
         )
 
     def test_unknown_database(self, server):
-        message = error_of(server.replace("/postgres?", "/warehouse?"), table="days")
+        message = error_of(server.replace("/postgres?", "/warehouse?"), query="SELECT * FROM days")
         assert "cannot connect to the database" in message
         assert 'database "warehouse" does not exist' in message
 
     def test_unknown_host(self):
-        message = error_of("postgresql://me:secret@localhost:1/shop", table="days")
+        message = error_of("postgresql://me:secret@localhost:1/shop", query="SELECT * FROM days")
         assert "cannot connect to the database" in message
         assert "secret" not in message
 
@@ -231,7 +228,7 @@ class TestPostgreSQL:
     )
     def test_a_query_cannot_write(self, server, query):
         assert "a query must only read" in error_of(server, query=query)
-        assert read_interactions(server, table="days", weight="").n_rows == 2
+        assert read_interactions(server, query="SELECT * FROM days", weight="").n_rows == 2
 
     def test_two_statements_are_refused(self, server):
         assert "multiple commands" in error_of(server, query="SELECT 1; DELETE FROM days")
@@ -247,10 +244,10 @@ class TestPostgreSQL:
     )
     def test_errors_of_the_driver_do_not_show_secrets(self, server, more):
         uri = server.replace("shop@", "shop:hunter2@") + more
-        message = error_of(uri, table="days")
+        message = error_of(uri, query="SELECT * FROM days")
         assert "cannot connect to the database" in message
         assert "hunter2" not in message
 
     def test_wrong_query_and_table(self, server):
         assert "syntax error" in error_of(server, query="SELECT FROM WHERE")
-        assert 'relation "nothing" does not exist' in error_of(server, table="nothing")
+        assert 'relation "nothing" does not exist' in error_of(server, query="SELECT * FROM nothing")

@@ -71,7 +71,6 @@ class ReadKeywords(TypedDict, total=False):
     header: str | None
     encoding: str | None
     query: str | None
-    table: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +116,6 @@ class ReadOptions:
         Encoding of a text file, such as cp1252.
     query
         SQL query, if the source is a database.
-    table
-        Table to read, if the source is a database.
     """
 
     user_id: str | None = None
@@ -138,7 +135,6 @@ class ReadOptions:
     header: str | None = None
     encoding: str | None = None
     query: str | None = None
-    table: str | None = None
 
     @classmethod
     def pick(cls, arguments: Mapping[str, Any]) -> Self:

@@ -97,8 +97,8 @@ def read_interactions(
     encoding
         Encoding of a text file, such as "latin-1", "cp1252" or "utf-16". None is UTF-8, or "cp1252" for a
         file that is not UTF-8. Other text than UTF-8 is read into memory as a whole.
-    query, table
-        SQL query or table name; a database needs exactly one of them.
+    query
+        SQL query, which a database needs.
     training
         Whether to reject data with fewer than two users or items.
 
@@ -136,18 +136,19 @@ def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactio
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
         check_encoding(label, options.encoding)
-        if options.conditions:
-            raise ConfigError(
-                "where needs a file or a table; write the condition in query.", parameter="where"
-            )
-        return _build(build, lambda: _query(source, options, label), label)
+        return _build(
+            build,
+            lambda: _open_scan(read_sql(source, options.query).lazy(), options, label, "table", []),
+            label,
+        )
     is_table = (
         isinstance(source, pl.LazyFrame) or hasattr(source, "columns") or hasattr(source, "column_names")
     )
-    if options.query is not None or options.table is not None:
+    if options.query is not None:
         raise ConfigError(
-            "query and table need a database such as sqlite:///shop.db, got "
-            f"{'a table' if is_table else redact_uri(source)[:80]!r}; omit them."
+            "query needs a database such as sqlite:///shop.db, got "
+            f"{'a table' if is_table else redact_uri(source)[:80]!r}; omit it.",
+            parameter="query",
         )
     if is_table:
         return _build(build, lambda: _open_frame(source, options), "table")
@@ -283,19 +284,6 @@ def _with_names(scan: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
     columns = scan.collect_schema().names()
     values = (pl.lit(None) if "[]" in name else path_value(name, columns) for name in names)
     return scan.select(value.alias(name) for value, name in zip(values, names, strict=True))
-
-
-def _query(uri: str, options: ReadOptions, label: str) -> Table:
-    """The table of a query, or the needed columns of a table of a database."""
-    names: list[str] = []  # of all columns, if only those needed are fetched
-
-    def needed(columns: list[str]) -> list[str]:
-        names.extend(columns)
-        return list(match_columns(check_distinct(columns), options.names).values())
-
-    rows = read_sql(uri, options.query, options.table, needed)
-    whole = pl.LazyFrame(schema=dict.fromkeys(names, pl.Null)) if names else None
-    return _open_table(rows, options, label, whole=whole)
 
 
 def _open_table(

@@ -359,7 +359,7 @@ def detect_format(paths: list[Path]) -> Format:
 def advise_format(path: Path) -> str:
     """What to do with a file that is no data file, by its suffix."""
     if path.suffix.lower() in DATABASES:
-        return f"read a SQLite database as sqlite:///{path} and name its table (table=…, --table)"
+        return f"read a SQLite database as sqlite:///{path} with a query (query='SELECT …', --query)"
     if path.suffix.lower() in SPREADSHEETS:
         return "save the sheet as CSV"
     if path.suffix.lower() == ".shortlist":
