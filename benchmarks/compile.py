@@ -48,7 +48,6 @@ models = [step(f"fit {name}", lambda: getattr(sl, name)(n_epochs=1, n_threads=1)
 lists = step("recommend", lambda: models[0].recommend(N=10, n_threads=1))
 step("recommend with a boundary", lambda: models[3].recommend(n_threads=1))
 step("sessions", lambda: models[3].recommend(history={"new": items}, n_threads=1))
-step("fold_in", lambda: models[3].fold_in({"new": items}))
 print(json.dumps({"seconds": seconds, "kernels": kernels}))
 """
 
@@ -73,7 +72,7 @@ def measure(source: str | None) -> dict[str, Any]:
     return {
         "four_models": sum(value for name, value in spent.items() if name.startswith("fit")),
         "first_recommend": spent["recommend"],
-        "sessions_and_fold_in": spent["sessions"] + spent["fold_in"],
+        "sessions": spent["sessions"],
         "steps": spent,
         "kernels_compiled": len(cold["kernels"]),
         "compiled_again": len(warm["kernels"]),

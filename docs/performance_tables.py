@@ -108,7 +108,7 @@ def rest(training: Found, lists: Found, compiling: Found) -> Rows:
     for key, label in (
         ("four_models", "compiling the kernels of `BPRMF`, `DKBPRMF`, `HRM` and `DKHRM`, once"),
         ("first_recommend", "… of their first lists"),
-        ("sessions_and_fold_in", "… of sessions and `fold_in`"),
+        ("sessions", "… of sessions"),
     ):
         yield (label, f"{compiling['now'][key]:.1f} processor seconds")
     rate = training["hrm_rows_per_processor_second"]

@@ -117,23 +117,23 @@ def test_another_model_is_refused():
     other = sl.PersonalFrequency(decay=0.5).fit(DATA)
     with pytest.raises(ConfigError, match="this guarantee was tested on the model"):
         other.set_cutoff(model.cutoff_)
-    with pytest.raises(ConfigError, match="after fit or partial_fit"):
+    with pytest.raises(ConfigError, match="the same one after fit"):
         other.recommend(cutoff=model.cutoff_)
     with pytest.raises(ConfigError, match="tested on the model"):
         model.cutoff_.apply(other.recommend(N=50))
 
 
-def test_partial_fit_ends_the_guarantee_and_observe_does_not():
+def test_fit_ends_the_guarantee_and_observe_does_not():
     model = fitted()
     before = model.fingerprint_
-    model.observe([("u1", "i10", "2030-01-01")])
-    model.fold_in({"new": ["i1", "i2"]})
+    model.observe([("u1", "i10", "2030-01-01"), ("new", "i1", "2030-01-01")])
     assert model.fingerprint_ == before
     model.recommend()
-    model.partial_fit(sl.Interactions.from_tuples([("u1", "i10", "2030-01-02")]))
+    cutoff = model.cutoff_
+    model.fit(model.history_)
     assert model.fingerprint_ != before
     with pytest.raises(ConfigError, match="test it again with"):
-        model.recommend()
+        model.recommend(cutoff=cutoff)
 
 
 def test_guarantee_is_tested_again_on_demand():
@@ -141,7 +141,7 @@ def test_guarantee_is_tested_again_on_demand():
     model = sl.PersonalFrequency().fit(split.train)
     guarantee = GUARANTEE.clone().fit(model.recommend(N=50, at=split.valid), split.valid)
     model.set_cutoff(guarantee)
-    model.partial_fit(split.valid)
+    model.fit(split.train_valid)
     again = guarantee.clone().fit(model.recommend(N=50, at=split.test), split.test)
     assert model.set_cutoff(again).recommend().lengths.sum() > 0
 

@@ -47,7 +47,7 @@ def test_nothing_is_compiled_afterwards(capsys):
             sl.choose_cutoff(lists, split.valid, split.train)
             sl.compare({"all": lists, "one": lists.head(1)}, split.valid, resamples=20)
             model.recommend(history={"new": data.items.values[:3].to_list()}, N=2)
-            model.partial_fit(split.valid)
+            model.observe(split.valid)
     begun = [one for _, one in recorder.buffer if one.is_start]
     assert [one.data["dispatcher"].py_func.__name__ for one in begun] == []
     out, err = capsys.readouterr()

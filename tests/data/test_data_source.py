@@ -312,7 +312,7 @@ class TestBasketOrder:
         table = pl.DataFrame({"user": ["a", "a", "b", "b"], "item": [1, 2, 1, 2], "order_id": [*ids, *ids]})
         with pytest.warns(DataWarning, match="the order of the baskets is unknown"):
             data = sl.Interactions.from_frame(table)
-        for part in (data, data.compact(), data.where(np.ones(4, bool)), data.add_baskets({"a": [1]})):
+        for part in (data, data.compact(), data.where(np.ones(4, bool)), data.concat(data)):
             for split in (sl.split.last_basket, sl.split.last_items):
                 with pytest.raises(
                     DataError, match=r'needs the order of the baskets.*pass the timestamp.*basket_id=""'

@@ -68,11 +68,11 @@ def use_model(path, outcome):
         if attempt(outcome, "load again", lambda: sl.load_model(saved)) is None:
             outcome["raw"] = outcome.get("raw", "what was loaded and saved cannot be loaded again")
         Path(saved).unlink()
-    folded = attempt(outcome, "fold in", lambda: model.fold_in({user: items}))
-    if folded is not None:
-        check_lists(
-            outcome, "folded", attempt(outcome, "folded", lambda: folded.recommend(N=3)), history.n_items
-        )
+    events = [(user, item, 900) if history.time is not None else (user, item) for item in items]
+    observed = attempt(outcome, "observe", lambda: model.observe(events))
+    if observed is not None:
+        lists = attempt(outcome, "observed", lambda: observed.recommend(N=3))
+        check_lists(outcome, "observed", lists, history.n_items)
 
 
 def use_cutoff(path, outcome, kind):

@@ -56,16 +56,13 @@ def test_weights_are_confidences_and_dislikes_should_score_zero():
     np.testing.assert_allclose(one._state.users[0], np.linalg.solve(matrix, 3 * items[0]), atol=1e-4)
 
 
-@pytest.mark.parametrize("way", ["session", "observe", "fold_in"])
+@pytest.mark.parametrize("way", ["session", "observe"])
 def test_the_same_history_gives_the_same_scores(way):
     one = ALS(n_factors=16, n_epochs=3).fit(checkerboard())
     items = ["i00", "i04", "i06"]
     session = one.score(one.build_request(history={"new": items})).dense(20)
     if way == "observe":
         one.observe([("new", item, 5) for item in items])
-    elif way == "fold_in":
-        one.fold_in({"new": items})
-    if way != "session":
         assert (dense(one, [one.users_.index("new")]) == session).all()
     known = checkerboard()
     copied = known.items.to_ids(known.item_sets[1][: known.item_sets[0][1]]).to_list()
@@ -80,14 +77,6 @@ def test_observed_items_change_the_list_at_once():
     after = dense(one, [0, 1])
     assert abs(after[0] - before[0]).max() > 0.01
     assert (after[1] == before[1]).all()
-
-
-def test_partial_fit_continues():
-    data = crowd()
-    one = ALS(n_factors=16, n_epochs=2).fit(data)
-    before = objective(one, data)
-    one.partial_fit(data, n_epochs=3)
-    assert objective(one, data) < before
 
 
 def test_number_of_threads_changes_nothing():

@@ -162,8 +162,7 @@ def test_unfitted_model_raises(name):
         fresh.build_request,
         lambda: fresh.explain("a"),
         lambda: fresh.save("x"),
-        lambda: fresh.fold_in({"a": ["i00"]}),
-        lambda: fresh.partial_fit(checkerboard()),
+        lambda: fresh.observe([("a", "i00", 900)]),
     ):
         with pytest.raises(NotFittedError, match=f"{name} is not fitted yet"):
             use()
@@ -210,13 +209,12 @@ def test_fit_accepts_matrices(name):
     assert one.recommend([0, 29], N=2)[29].items == fit(name, data).recommend([29], N=2)[29].items
 
 
-def test_partial_fit_and_validation_accept_matrices():
+def test_validation_accepts_matrices():
     csr = csr_array(np.random.default_rng(0).random((30, 20)) < 0.4).astype(np.float32)
     held = csr_array(np.random.default_rng(1).random((30, 20)) < 0.1).astype(np.float32)
     data, valid = Interactions.from_csr(csr), Interactions.from_csr(held)
     one, same = model("BPRMF").fit(data, valid=valid), model("BPRMF").fit(csr, valid=held)
     assert one.valid_scores_ == same.valid_scores_ != []
-    assert bits(one.partial_fit(valid)) == bits(same.partial_fit(more=held))
     assert bits(model("BPRMF").fit(csr, valid=None)) == bits(fit("BPRMF", data))
 
 
@@ -376,13 +374,13 @@ def test_loading_as_another_class_is_rejected(name, tmp_path):
 
 @pytest.mark.parametrize("name", [*JOINT, *COUNTING, *CLOSED])
 def test_loaded_model_can_be_updated(name, tmp_path):
-    """fold_in and partial_fit give the same on a loaded model."""
+    """observe gives the same on a loaded model."""
     one = fit(name, checkerboard())
     one.save(tmp_path / "model")
     back = load_model(tmp_path / "model")
     more = Interactions.from_tuples([("u00", "i04", 900), ("u00", "new", 901), ("zed", "i02", 902)])
     for each in (one, back):
-        each.fold_in({"guest": ["i00", "i02"]}).partial_fit(more)
+        each.observe(more)
     assert bits(one) == bits(back)
     assert one.users_.values.to_list() == back.users_.values.to_list()
 
@@ -522,26 +520,27 @@ def test_session_equal_to_a_known_history_gives_the_same_list(name):
 
 
 @pytest.mark.parametrize("name", [*JOINT, *COUNTING, "EASE"])
-def test_session_equals_fold_in(name):
+def test_session_equals_an_observed_user(name):
     one, items = fit(name, checkerboard()), ["i00", "i02", "i06"]
     session = one.recommend(history={"guest": items}, N=6, filter_seen=True)["guest"]
-    folded = one.fold_in({"guest": items}).recommend(["guest"], N=6, filter_seen=True)["guest"]
-    if name != "Popularity" and name != "PersonalFrequency":  # folding in also counts the new rows
-        assert list(session.items) == list(folded.items)
-        np.testing.assert_allclose(session.scores, folded.scores, rtol=1e-5, atol=1e-6)
+    one.observe([("guest", item, 900) for item in items])
+    observed = one.recommend(["guest"], N=6, filter_seen=True)["guest"]
+    if name != "Popularity" and name != "PersonalFrequency":  # they also count the new rows
+        assert list(session.items) == list(observed.items)
+        np.testing.assert_allclose(session.scores, observed.scores, rtol=1e-5, atol=1e-6)
     assert {int(i[1:]) % 2 for i in session.items[:3]} == {0} or name in COUNTING
 
 
 # ------------------------------------------------------------------ threads
 @every_model
 def test_concurrent_calls_lose_nothing(name):
-    """Readers beside fold_in see whole states; no user is lost and no list is wrong."""
+    """Readers beside observe see whole states; no user is lost and no list is wrong."""
     if name == "PrecomputedScores":
         pytest.skip("has no scores for new users")
     one, data = fit(name, checkerboard()), checkerboard()
     items = data.items.values.to_list()
     expected = list(fitted(name).recommend(history={"s": items[:3]}, N=3)["s"].items)
-    static = name in ("EASE", *JOINT)  # folding in does not change other users' lists
+    static = name in ("EASE", *JOINT)  # events of new users do not change other users' lists
     known = {u: list(fitted(name).recommend([u], N=3)[u].items) for u in ("u01", "u02")}
 
     def read(number):
@@ -555,7 +554,7 @@ def test_concurrent_calls_lose_nothing(name):
 
     def write(number):
         for call in range(3):
-            one.fold_in({f"new{number}-{call}": items[number : number + 3]})
+            one.observe([(f"new{number}-{call}", item, 900) for item in items[number : number + 3]])
         return 3
 
     with ThreadPoolExecutor(8) as pool:

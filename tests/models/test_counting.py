@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.errors import ConfigError
 from shortlist.models.counting import PersonalFrequency, Popularity
 from tests.models.cases import dense
 
@@ -49,18 +49,12 @@ def test_half_life_needs_timestamps(kind):
 
 
 @pytest.mark.parametrize("kind", [Popularity, PersonalFrequency])
-def test_partial_fit_and_fold_in_count_new_data(kind):
+def test_observe_counts_new_data(kind):
     one = kind().fit(Interactions.from_tuples(ROWS))
-    one.partial_fit(Interactions.from_tuples([("c", "new", 21 * DAY), ("a", "y", 21 * DAY)]))
+    one.observe([("c", "new", 21 * DAY), ("a", "y", 21 * DAY)])
     assert one.users_.values.to_list() == ["a", "b", "c"]
     assert one.items_.values.to_list() == ["x", "y", "z", "new"]
     whole = Interactions.from_tuples([*ROWS, ("c", "new", 21 * DAY), ("a", "y", 21 * DAY)])
     fresh = kind().fit(whole)
     order = one.items_.lookup(fresh.items_.values)
     np.testing.assert_array_equal(dense(one, BOTH)[:, order], dense(fresh, BOTH))
-    one.fold_in({"d": ["x"]})
-    assert np.isfinite(dense(one, one.users_.lookup(["d"]))).all()
-    with pytest.raises(UnknownIdError):
-        one.fold_in({"d": ["xx"]})
-    with pytest.raises(DataError):
-        one.fold_in({"e": []})

@@ -44,10 +44,10 @@ def test_decay_counts_baskets_since_the_last_one_with_the_item():
     np.testing.assert_allclose(dense(one), rows @ one._state.weights, rtol=1e-5, atol=1e-6)
 
 
-def test_fold_in_keeps_the_weights():
+def test_observed_users_keep_the_weights():
     one = EASE().fit(checkerboard())
     weights = one._state.weights
-    one.fold_in({"guest": ["i00", "i02"]})
+    one.observe([("guest", "i00", 900), ("guest", "i02", 900)])
     assert one._state.weights is weights
     guest = dense(one, [one.users_.index("guest")])
     np.testing.assert_allclose(guest[0], weights[0] + weights[2], rtol=1e-6)

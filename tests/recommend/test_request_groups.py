@@ -174,7 +174,7 @@ def test_groups_are_kept(tmp_path):
     assert (codes[-1] >= 0).all()
     grown = sl.Popularity().fit(DATA).set_groups(ITEMS, ["size"])
     new = DATA.to_frame().head(1).with_columns(item_id=pl.lit("a first item"))  # sorts before all others
-    grown.partial_fit(new)
+    grown.observe(new)
     shown = grown.recommend("u1", N=4, max_per_group={"size": 1})["u1"].items
     assert skip(shown, {"size": 1}) == shown
     assert grown._state.groups.codes[grown.items_.index("a first item")].tolist() == [-1]

@@ -99,7 +99,6 @@ def use(model: "Recommender", split: "Split") -> None:
         model.recommend([user], cutoff="boundary")
     model.recommend(history={"new": items[:2].to_list()}, N=3)
     model.explain(user)
-    model.fold_in({"new": items[:2].to_list()})
     model.observe(truth)
     model.recommend([user], N=3, exclude=items[:2])
     if find_spec("sqlalchemy") is not None:

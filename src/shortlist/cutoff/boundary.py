@@ -15,7 +15,7 @@ from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, NotFittedError
-from shortlist.kernels.fold import solve_boundaries
+from shortlist.kernels.new_users import solve_boundaries
 from shortlist.types import Doubles, Floats
 
 FAR = 30.0  # in units of the scaled score: beyond this the logistic loss is flat

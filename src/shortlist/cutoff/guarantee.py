@@ -495,7 +495,7 @@ class Guarantee(ThresholdCutoff):
         if tested is not None and source is not None:
             raise ConfigError(
                 f"this guarantee was tested on the model {tested[:8]}, got the model {source[:8]}: another "
-                f"one, or the same one after fit or partial_fit; test it again with {again}."
+                f"one, or the same one after fit; test it again with {again}."
             )
         was, now = (
             "lists of no known model" if model is None else f"model {model[:8]}" for model in (tested, source)

@@ -1,7 +1,7 @@
 """Interactions: which user interacted with which item, when, and in which basket."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -29,7 +29,7 @@ from shortlist.data.columns import (
 )
 from shortlist.data.columns import NO_TIME as NO_TIME
 from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
-from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.errors import DataError
 from shortlist.kernels.rows import (
     build_sets,
@@ -919,52 +919,6 @@ class Interactions(UsersAndItems):
         if more.item_names is not None:
             ids, names = pl.concat([ids, more.items.values]), pl.concat([names, more.item_names])
         return data.with_item_names(ids, names)
-
-    def add_baskets(self, baskets: Mapping[Any, Iterable[Any]]) -> Self:
-        """Return these rows and one more basket per user, just after the last event of all users.
-
-        Parameters
-        ----------
-        baskets
-            User id → ids of known items. Users may be new.
-
-        Raises
-        ------
-        DataError
-            If a basket is empty.
-        UnknownIdError
-            If an item is unknown.
-
-        Examples
-        --------
-        >>> data = sl.Interactions.from_tuples([("ann", "milk", 1), ("bob", "tea", 2)])
-        >>> data.add_baskets({"eve": ["milk", "tea"]})
-        Interactions(4 rows, 3 users, 2 items, 3 baskets)
-        """
-        given: object = baskets
-        if not isinstance(given, Mapping) or not all(map(is_id_list, given.values())):
-            got = "other values" if isinstance(given, Mapping) else f"a {type(given).__name__}"
-            raise DataError(
-                f"baskets must be a dictionary from user ids to lists of item ids, got {got}; "
-                "pass {user_id: [item_id, …]}."
-            )
-        contents = {user_id: list(items) for user_id, items in baskets.items()}
-        empty = [user_id for user_id, items in contents.items() if not items]
-        if empty or not contents:
-            got = f"none for {repr(empty[0])[:80]}" if empty else "no users"
-            raise DataError(f"every user must have at least one item, got {got}; omit users without items.")
-        item_ids = [item for items in contents.values() for item in items]
-        unknown = self.items.lookup(item_ids, "item id") < 0
-        if unknown.any():
-            self.items.index(item_ids[int(np.argmax(unknown))], "item id")  # raises and names similar ids
-        for user_id in contents:
-            self.users.check_type(user_id, "user id")
-        sizes = [len(items) for items in contents.values()]
-        users, user = encode(id_series(list(contents)).gather(np.repeat(np.arange(len(sizes)), sizes)))
-        items, item = encode(id_series(item_ids))
-        time = NO_TIME if self.time is None else np.full(item.size, self.time.max() + 1)
-        weight = NO_WEIGHT if self.weight is None else np.ones(item.size, np.float32)
-        return self.concat(type(self).from_dense(users, items, user, item, time, NO_BASKET, weight))
 
     def with_doubts(self) -> Self:
         """Return the same data with doubts about its columns in `source`; they are warnings, too."""

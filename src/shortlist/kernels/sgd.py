@@ -33,7 +33,7 @@ HISTORY_BIT = np.uint64(1)  # the random bit that decides whether a repeat is pa
 
 
 class Hyperparameters(NamedTuple, Generic[Real]):
-    """Hyperparameters of the joint objective: float32 numbers for SGD, float64 numbers for fold-in."""
+    """Hyperparameters of the joint objective: float32 numbers for SGD, float64 numbers for new users."""
 
     lr: Real
     reg_user: Real

@@ -16,7 +16,6 @@ from shortlist.errors import TrainingError
 from shortlist.kernels.als import ConfidenceRows, FixedSide, solve_rows
 from shortlist.kernels.rows import read_only
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState
-from shortlist.models.factorization.parameters import pad_rows
 from shortlist.models.matrix import (
     MatrixModel,
     confidence_matrix,
@@ -98,8 +97,8 @@ class ALS(MatrixModel):
     vectors on. Before, both are rotated so that the sums over all pairs have no mixed terms: then a user
     with few items is solved exactly by a system of that size, others by steps of conjugate gradients.
 
-    The vector of a user follows from the user's history in closed form. `observe`, `fold_in` and sessions
-    therefore change lists at once; the vectors of items stay.
+    The vector of a user follows from the user's history in closed form. `observe` and sessions therefore
+    change lists at once; the vectors of items stay.
 
     Parameters
     ----------
@@ -165,53 +164,32 @@ class ALS(MatrixModel):
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> ALSState:
         matrix = confidence_matrix(train, self.weight_transform)
-        users = self._start(matrix)
-        start = users, np.zeros((train.n_items, users.shape[1]), np.float32)
-        return self._train(train, matrix, start, self.n_epochs)
-
-    def _learn_more(self, state: ALSState, more: Interactions, options: FitOptions) -> ALSState:
-        data = state.history.merged.concat(more)
-        matrix = confidence_matrix(data, self.weight_transform)
-        items = pad_rows(state.padded, data.n_items)
-        weight, users = self._weight(data.n_items), np.zeros((data.n_users, items.shape[1]), np.float32)
-        half = self._half_step(items, weight, FOLD_IN)
-        self._solve(matrix, half, users)
-        epochs = self.n_epochs if options.n_epochs is None else options.n_epochs
-        return self._train(data, matrix, (users, half.vectors), epochs)
-
-    def _start(self, matrix: csr_array) -> Floats:
-        """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
-        by_item = csr_array(normalize_degrees(matrix).T)
-        users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed, self.n_threads)
-        return np.asarray(users * np.float32(np.sqrt(len(users) / self.n_factors)), np.float32)
-
-    def _train(
-        self,
-        data: Interactions,
-        matrix: csr_array,
-        start: tuple[Floats, Floats],  # vectors of users and of items
-        n_epochs: int,
-    ) -> ALSState:
         columns = csr_array(matrix.T)
         columns.sort_indices()
-        users, items = start
-        weight = self._weight(data.n_items)
-        for epoch in range(n_epochs):
+        users, weight = self._start(matrix), self._weight(train.n_items)
+        items = np.zeros((train.n_items, users.shape[1]), np.float32)
+        for epoch in range(self.n_epochs):
             half = self._half_step(users, weight, STEPS)
             users = half.vectors
             self._solve(columns, half, items)
-            half = self._half_step(items, weight, STEPS if epoch < n_epochs - 1 else FOLD_IN)
+            half = self._half_step(items, weight, STEPS if epoch < self.n_epochs - 1 else FOLD_IN)
             items = half.vectors
             self._solve(matrix, half, users)
         if not (np.isfinite(items).all() and np.isfinite(users).all()):
             raise TrainingError("the vectors are no longer finite; lower the weights or raise reg.")
         n = self.n_factors
         return ALSState(
-            history=History.of(data),
+            history=History.of(train),
             items=read_only(np.ascontiguousarray(items[:, :n])),
             users=read_only(np.ascontiguousarray(users[:, :n])),
             prints=read_only(history_prints(matrix)),
         )
+
+    def _start(self, matrix: csr_array) -> Floats:
+        """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
+        by_item = csr_array(normalize_degrees(matrix).T)
+        users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed, self.n_threads)
+        return np.asarray(users * np.float32(np.sqrt(len(users) / self.n_factors)), np.float32)
 
     def _weight(self, n_items: int) -> float:
         """Weight of an unobserved pair after training with so many items."""

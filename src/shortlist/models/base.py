@@ -5,7 +5,7 @@ import json
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from inspect import isabstract
@@ -163,7 +163,6 @@ class FitOptions(NamedTuple):
     valid: Interactions | None = None
     progress: Callable[[Any], None] | None = None
     items: Items | None = None
-    n_epochs: int | None = None  # of partial_fit; None: as the model says
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -230,14 +229,6 @@ class Recommender(Estimator, ABC):
     @abstractmethod
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
         """The state that `_to_arrays` described."""
-
-    def _learn_more(self, state: Any, more: Interactions, options: FitOptions) -> Any:
-        """Learn from more data; by default, from scratch on all of it."""
-        return self._learn(state.history.merged.concat(more), options)
-
-    def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
-        """Add to the history of `users` without training; by default, learn from scratch."""
-        return self._learn(history, FitOptions())
 
     def _observe(self, state: Any, history: History, new: NewRows | None) -> Any:
         """Replace the history by one with new rows (None: rows were also removed), without learning."""
@@ -364,8 +355,8 @@ class Recommender(Estimator, ABC):
     def fingerprint_(self) -> str | None:
         """Fingerprint of the parameters and of what was learned; None if the scores are a function.
 
-        It is the same after `observe` and `fold_in`, which add histories, and another one after `fit` and
-        `partial_fit`. A `Guarantee` belongs to the model with the fingerprint it was tested on.
+        `observe` keeps it, `fit` changes it. A `Guarantee` belongs to the model with the fingerprint it was
+        tested on.
         """
         value: str | None = self._fitted_state().fingerprint
         return value
@@ -479,80 +470,6 @@ class Recommender(Estimator, ABC):
             self._state = state
         return self
 
-    def partial_fit(
-        self,
-        more: Interactions | Any,
-        *,
-        progress: Callable[[Any], None] | None = None,
-        n_epochs: int | None = None,
-    ) -> Self:
-        """Learn from additional interactions; new users and items are appended.
-
-        Parameters
-        ----------
-        more
-            Interactions to add, in any form that `fit` accepts.
-        progress
-            As in `fit`.
-        n_epochs
-            Passes over the users with new interactions, for models trained in epochs; None: `n_epochs` of the
-            model.
-
-        Returns
-        -------
-        The model itself.
-
-        Examples
-        --------
-        >>> data = sl.load_dataset("sample")
-        >>> model = sl.Popularity().fit(data)
-        >>> more = sl.Interactions.from_frame(data.to_frame().head(10))
-        >>> model = model.partial_fit(more)
-        """
-        data = self._check_data(more)
-        with self._lock:
-            state = self._fitted_state()
-            options = FitOptions(progress=progress, n_epochs=n_epochs)
-            learned = self._with_fingerprint(self._learn_more(state, data, options))
-            kept = {"cutoff": state.cutoff, "selection": state.selection}
-            self._state = replace(learned, groups=_grow_groups(state, learned), **kept)
-        return self
-
-    def fold_in(self, histories: Mapping[Any, Iterable[Any]]) -> Self:
-        """Add users, or one more basket of known users, without training again.
-
-        For lists that should not change the model, pass `history=` to `recommend` instead.
-
-        Parameters
-        ----------
-        histories
-            A dictionary from user id to the ids of known items.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        UnknownIdError
-            If an item is unknown.
-
-        Examples
-        --------
-        >>> data = sl.load_dataset("sample")
-        >>> model = sl.PersonalFrequency().fit(data)
-        >>> model = model.fold_in({"new user": data.items.values[:3].to_list()})
-        >>> "new user" in model.users_
-        True
-        """
-        with self._lock:
-            state = self._fitted_state()
-            history = state.history.merged.add_baskets(histories)
-            added = self._add_history(state, history, history.users.lookup(list(histories)))
-            kept = {"cutoff": state.cutoff, "selection": state.selection, "fingerprint": state.fingerprint}
-            self._state = replace(added, groups=_grow_groups(state, added), **kept)
-        return self
-
     def observe(self, events: Interactions | Any) -> Self:
         """Add events to what the model knows, without learning.
 
@@ -595,7 +512,9 @@ class Recommender(Estimator, ABC):
                 history, new = state.history.append(more)
                 changes = new is None or new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
                 grown = self._observe(state, history, new) if changes else replace(state, history=history)
-                self._state = replace(grown, groups=_grow_groups(state, grown))
+                if grown.groups is not None:
+                    grown = replace(grown, groups=grown.groups.align(grown.history.items))
+                self._state = grown
         return self
 
     def set_cutoff(self, cutoff: Cutoff | None, selection: SelectionReport | None = None) -> Self:
@@ -1212,11 +1131,6 @@ class Recommender(Estimator, ABC):
         return model
 
 
-def _grow_groups(state: Any, grown: Any) -> ItemGroups | None:
-    """The groups of a state, for a state with more items."""
-    return None if state.groups is None else state.groups.align(grown.history.items)
-
-
 def _short(value: Any) -> str:
     """repr on one line, cut to 40 characters."""
     text = " ".join(repr(value).split())
@@ -1249,7 +1163,7 @@ def match_events(history: History, events: Events, uses_new_items: bool) -> Even
         n_new = np.unique(purchases.item[~is_known]).size
         warnings.warn(
             f"{int((~is_known).sum())} of {is_known.size} events are skipped: the model cannot recommend "
-            f"their {n_new} new items before it learns them; fit it again or use partial_fit.",
+            f"their {n_new} new items before it learns them; fit it again.",
             DataWarning,
             stacklevel=3,
         )

@@ -462,14 +462,6 @@ class ContentProfile(WeightParams, ContentRecommender):
         history = History.of(train)
         return ContentState(history=history, space=space, content=content, neighbors=near, weights=weights)
 
-    def _learn_more(self, state: ContentState, more: Interactions, options: FitOptions) -> ContentState:
-        joined = state.history.merged.concat(more)
-        rows = state.history.items.align(joined.items)
-        return self._build_state(joined, state.space, align_rows(state.content, rows))
-
-    def _add_history(self, state: ContentState, history: Interactions, users: Ints) -> ContentState:
-        return state.with_history(History.of(history))
-
     def _observe(self, state: ContentState, history: History, new: NewRows | None) -> ContentState:
         return state.with_history(history)
 

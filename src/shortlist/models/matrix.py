@@ -1,7 +1,7 @@
 """What models of a plain matrix of users and items share."""
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,7 +9,6 @@ from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
 from shortlist.core.threads import map_slices
-from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import find_eigenvectors, multiply_sparse, rotate_rows
 from shortlist.kernels.rows import read_only
@@ -146,6 +145,3 @@ class MatrixModel(WeightParams, Recommender):
         row = self._history_matrix(request)
         names = request.state.history.item_labels(row.indices)
         return [largest_first(names, amounts) for amounts in self._shares(request.state, row, items).T]
-
-    def _add_history(self, state: Any, history: Interactions, users: Ints) -> Any:
-        return replace(state, history=History.of(history))

@@ -1,6 +1,6 @@
 """PrecomputedScores: the scores of another ranker behind the interface of a model."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -82,20 +82,6 @@ class PrecomputedScores(Recommender):
                 "order them like data.users.values and data.items.values."
             )
         return _build_state(train, self.scores)
-
-    def _add_history(self, state: PrecomputedState, history: Interactions, users: Ints) -> PrecomputedState:
-        if history.n_users != state.history.n_users:
-            raise ConfigError(
-                "PrecomputedScores has no scores for new users; pass them to recommend(history=…) instead."
-            )
-        return replace(state, history=History.of(history))
-
-    def _learn_more(
-        self, state: PrecomputedState, more: Interactions, options: FitOptions
-    ) -> PrecomputedState:
-        raise ConfigError(
-            "PrecomputedScores learns nothing; score again with the ranker and fit a new PrecomputedScores."
-        )
 
     def _shape(self) -> tuple[int, int] | None:
         scores: Any = self.scores

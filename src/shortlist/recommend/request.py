@@ -377,7 +377,7 @@ class ModelState:
     cutoff: Cutoff | None = None
     groups: ItemGroups | None = None  # for max_per_group
     selection: Any = None  # the SelectionReport, if `shortlist.fit` chose the model
-    fingerprint: str | None = None  # of what was learned; `observe` and `fold_in` keep it
+    fingerprint: str | None = None  # of what was learned; `observe` keeps it
 
 
 S = TypeVar("S", bound=ModelState)

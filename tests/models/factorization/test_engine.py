@@ -1,4 +1,4 @@
-"""Factor models: reproducible bits, limiting cases, partial_fit, fold-in, probabilities."""
+"""Factor models: reproducible bits, limiting cases, probabilities, new users."""
 
 from dataclasses import replace
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.errors import DataError, NotFittedError, UnknownIdError
 from shortlist.models.factorization import schedule
 from shortlist.models.factorization.representation import HybridFactors
 from tests.models.cases import (
@@ -19,7 +18,6 @@ from tests.models.cases import (
     dense,
     fit,
     fitted,
-    model,
     probabilities,
 )
 
@@ -157,47 +155,16 @@ def test_probabilities_of_extreme_scores_are_0_and_1():
     assert found[0, 1] == 0
 
 
-# ------------------------------------------------------------------ partial_fit and fold_in
-MORE = [
-    ("u00", "new", 900),
-    ("u00", "i02", 900),
-    ("u02", "new", 901),
-    ("u04", "new", 902),
-    ("zed", "i02", 903),
-    ("zed", "i04", 904),
-    ("zed", "new", 905),
-]
+# ------------------------------------------------------------------ new users
+def observe_new(one, histories):
+    """Add users without training, each with one basket after all known events."""
+    after = int(one.history_.time.max()) + 1
+    return one.observe([(user, item, after) for user, items in histories.items() for item in items])
 
 
 @joint_model
-def test_partial_fit_appends_ids_and_changes_only_users_with_new_rows(name):
-    one, data = fit(name, checkerboard()), checkerboard()
-    old = one._state.parameters
-    one.partial_fit(Interactions.from_tuples(MORE))
-    assert one.users_.values.to_list() == [*data.users.values.to_list(), "zed"]
-    assert one.items_.values.to_list() == [*data.items.values.to_list(), "new"]
-    untouched = np.setdiff1d(all_users(data), [0, 2, 4])
-    assert (one._state.parameters.user[untouched] == old.user[untouched]).all()
-    assert (one._state.parameters.boundary[untouched] == old.boundary[untouched]).all()
-    assert (one._state.parameters.user[[0, 2, 4]] != old.user[[0, 2, 4]]).any(axis=1).all()
-    scores = dense(one)
-    even, odd = scores[0:30:2, -1].mean(), scores[1:30:2, -1].mean()
-    assert even > odd  # only even users bought the new item
-    zed = scores[-1]
-    assert zed[0:20:2].mean() > zed[1:20:2].mean()
-
-
-def test_partial_fit_accepts_n_epochs_and_needs_a_fitted_model():
-    one = fit("BPRMF", checkerboard())
-    one.partial_fit(Interactions.from_tuples(MORE), n_epochs=2)
-    assert one.n_epochs_ == 2
-    with pytest.raises(NotFittedError):
-        model("BPRMF").partial_fit(Interactions.from_tuples(MORE))
-
-
-@joint_model
-def test_folded_in_users_get_scores_like_trained_users(name):
-    """Users who were left out of training and then folded in get about the scores of a full fit."""
+def test_observed_users_get_scores_like_trained_users(name):
+    """Users who were left out of training and observed then get about the scores of a full fit."""
     data, left_out = crowd(), [5, 17, 140]
     settings = {"n_epochs": 20, "lr": 0.2 if name == "LogMF" else 0.05, "reg": 0.02}
     whole = fit(name, data, **settings)
@@ -205,26 +172,24 @@ def test_folded_in_users_get_scores_like_trained_users(name):
     part = fit(name, rest, **settings)
     users = data.users.values.to_list()
     history = {users[u]: data.items.to_ids(data.item[data.user == u]).to_list() for u in left_out}
-    part.fold_in(history)
+    observe_new(part, history)
     assert part.items_.values.to_list() == whole.items_.values.to_list()
-    folded = dense(part, part.users_.lookup([users[u] for u in left_out]))
+    observed = dense(part, part.users_.lookup([users[u] for u in left_out]))
     correlations = [
         np.corrcoef(a, b)[0, 1]
-        for a, b in zip(folded, dense(whole, np.array(left_out, np.int32)), strict=True)
+        for a, b in zip(observed, dense(whole, np.array(left_out, np.int32)), strict=True)
     ]
     assert min(correlations) > 0.7
 
 
 @joint_model
-def test_fold_in_does_not_change_other_users(name):
+def test_observed_users_do_not_change_others(name):
     one = fit(name, checkerboard())
     old, users = one._state.parameters, all_users(checkerboard())
     scores = dense(one, users)
-    one.fold_in({"ann": ["i00", "i04", "i06"], "u01": ["i03"]})
-    assert (one._state.parameters.item == old.item).all()
-    others = users != 1
-    assert (one._state.parameters.user[users[others]] == old.user[others]).all()
-    np.testing.assert_allclose(dense(one, users)[others], scores[others], rtol=1e-5, atol=1e-6)
+    observe_new(one, {"ann": ["i00", "i04", "i06"]})
+    assert one._state.parameters is old
+    np.testing.assert_allclose(dense(one, users), scores, rtol=1e-5, atol=1e-6)
     ann = dense(one, one.users_.lookup(["ann"]))[0]
     assert ann[0:20:2].mean() > ann[1:20:2].mean()
     if name.startswith("DK"):
@@ -232,28 +197,16 @@ def test_fold_in_does_not_change_other_users(name):
 
 
 @joint_model
-def test_fold_in_gives_the_same_bits_on_any_number_of_threads(name):
+def test_observed_users_have_the_same_bits_on_any_number_of_threads(name):
     found = []
     for n_threads in (1, 3):
         one = fit(name, checkerboard(), n_threads=n_threads)
-        one.fold_in({f"new{n}": [f"i{n:02}", f"i{n + 2:02}"] for n in range(7)})
-        found.append(bits(one))
+        observe_new(one, {f"new{n}": [f"i{n:02}", f"i{n + 2:02}"] for n in range(7)})
+        found.append(dense(one, one.users_.lookup([f"new{n}" for n in range(7)])).tobytes())
     assert found[0] == found[1]
 
 
-@joint_model
-def test_fold_in_rejects_unknown_items_and_empty_histories(name):
-    one = fitted(name)
-    with pytest.raises(UnknownIdError, match="'i0O'"):
-        one.fold_in({"ann": ["i0O"]})
-    with pytest.raises(DataError, match="'ann'"):
-        one.fold_in({"ann": []})
-    with pytest.raises(DataError, match="at least one item"):
-        one.fold_in({})
-    assert "ann" not in one.users_
-
-
-def test_fold_in_of_a_user_with_all_items_is_finite():
+def test_a_new_user_with_all_items_has_finite_scores():
     one = fit("DKBPRMF", checkerboard())
-    one.fold_in({"collector": one.items_.values.to_list()})
+    observe_new(one, {"collector": one.items_.values.to_list()})
     assert np.isfinite(dense(one, one.users_.lookup(["collector"]))).all()

@@ -53,12 +53,6 @@ def test_data_without_a_second_basket_is_rejected(name):
             fit(name, Interactions.from_tuples(rows))
 
 
-def test_partial_fit_accepts_new_users_with_one_basket():
-    one = fit("HRM", checkerboard())
-    one.partial_fit(Interactions.from_tuples([("zed", "i02", 900)]), n_epochs=1)
-    assert "zed" in one.users_
-
-
 def test_groups_are_baskets_for_hrm_and_histories_for_mf():
     data = checkerboard()
     per_basket = fitted("DKHRM").items_per_group(data, all_users(data))

@@ -6,7 +6,7 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import load_model
 from shortlist.models.factorization.representation import repeat_weight
-from tests.models.cases import all_users, answer, checkerboard, crowd, dense, fit, model
+from tests.models.cases import all_users, answer, checkerboard, crowd, dense, fit
 
 
 def regulars(again, n_users=60, n_items=40):
@@ -74,18 +74,11 @@ def test_saved_and_loaded_and_recommended(tmp_path):
 
 def test_new_users_get_the_mean_weight_and_known_users_keep_theirs():
     one = fit("DKHRM", regulars(again=True), n_epochs=3, lr=0.02, repeat_decay=0.9)
-    before = one._state.parameters.user_repeat.copy()
-    one.fold_in({999: [0, 2, 4]})
-    assert (one._state.parameters.user_repeat[: before.size] == before).all()
-    assert one._state.parameters.user_repeat[-1] == pytest.approx(before.mean(), rel=1e-5)
+    learned = one._state.parameters.user_repeat
+    one.observe([(999, item, int(one.history_.time.max()) + 1) for item in (0, 2, 4)])
+    request = one.build_request([0, 999])
+    used = one._request_parameters(request).user_repeat
+    assert used[0] == learned[request.users[0]]
+    assert used[1] == pytest.approx(learned.mean(), rel=1e-5)
     scores = dense(one, one.users_.lookup([999]))[0]
     assert set(np.argsort(-scores)[:3]) == {0, 2, 4}
-
-
-def test_partial_fit_continues_from_learned_weights():
-    data = checkerboard()
-    late = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets)) % 5 == 4
-    one = model("DKHRM", n_epochs=4, repeat_decay=0.9).fit(data.where(~late))
-    one.partial_fit(data.where(late), n_epochs=2)
-    assert one.history_.n_rows == data.n_rows
-    assert np.isfinite(dense(one)).all()

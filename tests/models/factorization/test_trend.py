@@ -10,7 +10,7 @@ from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models.base import load_model
 from shortlist.models.factorization.representation import GrowingTrend, Trend
 from shortlist.split import last_basket
-from tests.models.cases import DAY, answer, bits, dense, fit, model
+from tests.models.cases import DAY, answer, bits, fit, model
 
 SECONDS, FIRST = 86_400, 18_262  # 2020 begins on that day
 
@@ -162,30 +162,17 @@ def test_file_without_trend_weights_is_rejected(tmp_path, monkeypatch):
         load_model(tmp_path / "model")
 
 
-def test_fold_in_uses_current_trend_scores():
+def test_new_users_get_current_trend_scores():
     one = fit("DKHRM", trending_data(), n_epochs=3, lr=0.02, trend_half_life=2.0)
-    before = one._state.parameters.user_trend.copy()
-    one.fold_in({999: [0, 2, 4]})
-    assert (one._state.parameters.user_trend[:-1] == before).all()
-    assert one._state.parameters.user_trend[-1] == pytest.approx(before.mean(), rel=1e-5)
-    now = one.item_offsets(one._state)
+    learned = one._state.parameters.user_trend
+    one.observe([(999, item, int(one.history_.time.max()) + 1) for item in (0, 2, 4)])
+    used = one._request_parameters(one.build_request([999])).user_trend
+    assert used[0] == pytest.approx(learned.mean(), rel=1e-5)
     trend = Trend.of(one.history_, 2.0)
     wanted = one._state.parameters.bias + (1 + one._state.parameters.item_trend) * trend.trend_scores(
         one.history_.time.max() // DAY
     )
-    np.testing.assert_allclose(now, wanted, rtol=1e-6)
-
-
-def test_partial_fit_counts_sales_of_all_users():
-    """Only users with new rows are trained, but sales to other users still count."""
-    data = trending_data()
-    early = data.time < (FIRST + 25) * DAY
-    one = model("DKHRM", n_epochs=2, trend_half_life=2.0).fit(data.where(early))
-    one.partial_fit(data.where(~early & (data.user < 10)), n_epochs=1)
-    kept = one.history_.where(one.history_.user < 10)
-    sales = one._state.trend.complete.sales
-    assert sales.total.sum() > 5 * Trend.of(kept, 2.0).sales.total.sum()
-    assert np.isfinite(dense(one)).all()
+    np.testing.assert_allclose(one.item_offsets(one._state), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("at", ["yesterday", float("nan"), object(), ["2020-01-01", "x"]])

@@ -145,10 +145,9 @@ def test_threads_do_not_change_the_lists():
     assert more.recommend(N=8).to_frame().equals(fitted().recommend(N=8).to_frame())
 
 
-def test_content_stays_with_more_data():
+def test_content_stays_with_new_items():
     model = TwoStage(**SMALL).fit(shop(), items=table())
-    more = Interactions.from_tuples([("u00", "i57", 60 * SECONDS), ("new", "unseen", 60 * SECONDS)])
-    model.partial_fit(more)
+    model.observe([("u00", "i57", 60 * SECONDS), ("new", "unseen", 60 * SECONDS)])
     assert model._state.content.vectors.shape[0] == len(model.items_)
     kinds = model._state.content.vectors[model.items_.lookup(["i57", "unseen"])]
     assert (np.diff(kinds.indptr) > 0).tolist() == [True, False]

@@ -319,15 +319,13 @@ def test_many_exclusions_do_not_change_the_proposed_candidates(monkeypatch):
     assert lists.items.tolist() == expected.items.tolist()
 
 
-def test_fold_in_keeps_trees_and_partial_fit_learns_items():
+def test_observe_keeps_trees():
     model = TwoStage(**SMALL).fit(habits())
     before = model._state
-    model.fold_in({"guest": ["i05"]})
+    model.observe([("guest", "i05", 40 * DAY)])
     assert model._state.ranker is before.ranker
     assert before.history.n_users == 60  # readers of the earlier state are not affected
     assert list(model.recommend(["guest"], N=1)["guest"].items) == ["i05"]
-    more = Interactions.from_tuples([("guest", "i05", 40 * DAY), ("guest", "new", 40 * DAY)])
-    assert "new" in model.partial_fit(more).items_
 
 
 # ------------------------------------------------------------------ sessions

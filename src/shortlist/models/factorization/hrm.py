@@ -9,7 +9,7 @@ from shortlist.core.checks import file_error
 from shortlist.core.params import POSITIVE, Space, check_choice, check_fraction, check_number, check_whole
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.fold import AVERAGE, MAXIMUM
+from shortlist.kernels.new_users import AVERAGE, MAXIMUM
 from shortlist.kernels.replay import DAY
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
 from shortlist.models.base import decayed_counts

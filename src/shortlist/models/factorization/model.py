@@ -32,7 +32,7 @@ from shortlist.data.history import History, NewRows
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import DataError
-from shortlist.kernels.fold import USER_ONLY, FoldInPairs, fold_in_users
+from shortlist.kernels.new_users import USER_ONLY, FoldInPairs, fold_in_users
 from shortlist.kernels.rng import stream
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.sgd import TERMS, USER_TREND_START, Hyperparameters, Parameters
@@ -44,7 +44,6 @@ from shortlist.models.factorization.parameters import (
     initialize_parameters,
     load_parameters,
     mean_user,
-    pad_rows,
     parameter_shapes,
     set_untrained_users,
 )
@@ -61,7 +60,7 @@ from shortlist.models.factorization.training import (
     TrainingOptions,
     TrainingRows,
     build_evaluator,
-    train,
+    run_epochs,
 )
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
@@ -362,74 +361,32 @@ class FactorModel(WeightParams, Recommender):
         self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
         terms = self.terms(train)
         theta = self.initialize(train.n_users, train.n_items, terms)
-        return self._train(theta, terms, train, train, options)
-
-    def _learn_more(self, state: FactorState, more: Interactions, options: FitOptions) -> FactorState:
-        """Continue with more data; only users with new rows are trained."""
-        data = state.history.merged.concat(more)
-        terms = self.terms(data)
-        theta = self.initialize(data.n_users, data.n_items, terms)
-        for new, old in zip(theta, state.parameters, strict=True):
-            new[: old.shape[0]] = old
-        touched = np.arange(data.n_users) >= state.n_learned
-        touched[data.users.lookup(more.users.to_ids(more.active_users))] = True
-        visited = data.where(touched[data.user])
-        return self._train(theta, terms, data, visited, options)
-
-    def _add_history(self, state: FactorState, history: Interactions, users: Ints) -> FactorState:
-        """Vectors and boundaries of new users, or of known ones with more history; items stay."""
-        old, n_users = state.parameters, history.n_users
-        means = self._mean_values(state).items()
-        values = {name: pad_rows(getattr(old, name), n_users, mean) for name, mean in means}
-        changed = np.union1d(users, np.arange(state.n_learned, n_users)).astype(np.int32)
-        self._fold_into(state, history, changed, values)
-        parameters = freeze(old._replace(**values))
-        trend = self.trend_of(history)
-        return replace(state, history=History.of(history), parameters=parameters, trend=trend)
-
-    def _observe(self, state: FactorState, history: History, new: NewRows | None) -> FactorState:
-        """Vectors and boundaries stay; those of new users are computed with every request."""
-        if new is None:
-            trend = self.trend_of(history.merged)
-        else:
-            trend = None if state.trend is None else state.trend.observe(new.item, new.time)
-        return replace(state, history=history, trend=trend)
-
-    def _train(
-        self,
-        theta: Parameters,
-        terms: Terms,
-        history: Interactions,
-        visited: Interactions,
-        options: FitOptions,
-    ) -> FactorState:
-        """Train from the parameters `theta`, which change, on the visited rows."""
         trend, evaluator, valid = GrowingTrend.grow(terms.trend), None, options.valid
         if valid is not None:
-            if valid.users != history.users or valid.items != history.items:
+            if valid.users != train.users or valid.items != train.items:
                 raise DataError(
                     "validation data must share its id tables with the training data; take both from one "
                     "split."
                 )
             if not valid.active_users.size:
                 raise DataError("validation data must hold at least one interaction, got none; omit valid.")
-            evaluator = build_evaluator(self, valid, history, trend)
+            evaluator = build_evaluator(self, valid, train, trend)
         training = TrainingOptions(
-            n_epochs=int(self.n_epochs) if options.n_epochs is None else options.n_epochs,
+            n_epochs=int(self.n_epochs),
             patience=self.patience,
             tol=self.tol,
             progress=options.progress,
             evaluator=evaluator,
             waits=self.objective().alpha > 0 and not any(self.terms_on),
         )
-        rows = TrainingRows.of(self, visited, self.representation(visited, terms))
+        rows = TrainingRows.of(self, train, self.representation(train, terms))
         with Trainer(self, rows, theta) as trainer:
-            run = train(trainer, self.lr, training)
+            run = run_epochs(trainer, self.lr, training)
             learned, cuts = trainer.finish(), trainer.user_cuts
-        trained = self.trained_users(history)
+        trained = self.trained_users(train)
         mean = mean_user(learned, trained, cuts)
         return FactorState(
-            history=History.of(history),
+            history=History.of(train),
             parameters=freeze(set_untrained_users(learned, trained, mean)),
             objective=self.objective(),
             start_weights=tuple(float(mean[name]) if name in mean else None for name, _ in TERMS),
@@ -441,8 +398,16 @@ class FactorModel(WeightParams, Recommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
-            next_size=self.learn_size(history),
+            next_size=self.learn_size(train),
         )
+
+    def _observe(self, state: FactorState, history: History, new: NewRows | None) -> FactorState:
+        """Vectors and boundaries stay; those of new users are computed with every request."""
+        if new is None:
+            trend = self.trend_of(history.merged)
+        else:
+            trend = None if state.trend is None else state.trend.observe(new.item, new.time)
+        return replace(state, history=history, trend=trend)
 
     def _check_params(self) -> None:
         check_whole(

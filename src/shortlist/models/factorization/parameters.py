@@ -111,10 +111,3 @@ def load_parameters(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, .
     return Parameters(
         *(check_array(arrays, name, np.float32, shape, limit=MAX_SIZE) for name, shape in shapes.items())
     )
-
-
-def pad_rows(values: Floats, n: int, value: float | Floats = 0.0) -> Floats:
-    """(n, …) a copy that ends with rows of `value`; nothing if the model does not have the parameter."""
-    if not values.size:
-        return values.copy()
-    return np.concatenate([values, np.full((n - values.shape[0], *values.shape[1:]), value, np.float32)])

@@ -372,7 +372,7 @@ class TrainingState:
     epoch_complete: bool = True  # False while an epoch is running
 
 
-def train(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingState:
+def run_epochs(trainer: Trainer, lr: float, options: TrainingOptions) -> TrainingState:
     """Train from the trainer's parameters until a stopping criterion is met."""
     state = TrainingState()
     try:

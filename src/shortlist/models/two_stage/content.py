@@ -66,10 +66,6 @@ class ItemContent:
         kinds = np.array([field.kind not in ("numbers", "dates") for field in self.space.fields])
         return csr_array(self.vectors[:, kinds[self.space.owner]])
 
-    def align(self, rows: Ints) -> "ItemContent":
-        """The content of the items at these numbers; none for -1."""
-        return replace(self, vectors=align_rows(self.vectors, rows), values=_align_values(self.values, rows))
-
     def resize(self, n_items: int) -> "ItemContent":
         """The same content, followed by items without any."""
         more = n_items - self.vectors.shape[0]

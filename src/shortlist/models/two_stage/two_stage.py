@@ -287,16 +287,13 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> models = [base.clone().set_params(seed=s).fit_from_examples(examples) for s in range(2)]
         """
         content = None if items is None else Items.of(items)
-        return self._collect_first(self._check_data(train), content)
+        return self._collect(self._check_data(train), content)
 
-    def _collect_first(self, train: Interactions, items: Items | None) -> Examples:
+    def _collect(self, train: Interactions, items: Items | None) -> Examples:
         history, content = History.of(train), None
         if items is not None:
             history = extend_items(history, items)
             content = ItemContent.fit(items, history)
-        return self._collect(history, content)
-
-    def _collect(self, history: History, content: ItemContent | None) -> Examples:
         replay, n_threads = self._replay(history), thread_count(self.n_threads)
         return collect_examples(replay, content, self.n_snapshots, self.negative_rate, n_threads)
 
@@ -358,14 +355,7 @@ class TwoStage(WeightParams, ContentRecommender):
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
-        return self._train(self._collect_first(train, options.items))
-
-    def _learn_more(self, state: TwoStageState, more: Interactions, options: FitOptions) -> TwoStageState:
-        joined = History.of(state.history.merged.concat(more))
-        content = None
-        if state.content is not None:
-            content = state.content.align(state.history.items.align(joined.items))
-        return self._train(self._collect(joined, content))
+        return self._train(self._collect(train, options.items))
 
     def _train(self, examples: Examples) -> TwoStageState:
         columns = self._select(examples.features, examples.content)
@@ -403,16 +393,9 @@ class TwoStage(WeightParams, ContentRecommender):
         """The columns that the trees use."""
         return features[:, self._used_features(content)] if self.exclude_features else features
 
-    def _add_history(self, state: TwoStageState, history: Interactions, users: Ints) -> TwoStageState:
-        rules, longer = state.replay.rules._replace(has_repeats=history.has_repeats), History.of(history)
-        return self._with_replay(state, EventReplay(longer, rules, transform=self.weight_transform))
-
     def _observe(self, state: TwoStageState, history: History, new: NewRows | None) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
-        return self._with_replay(state, state.replay.observe(history, rules, new))
-
-    def _with_replay(self, state: TwoStageState, replay: EventReplay) -> TwoStageState:
-        history = replay.history
+        replay = state.replay.observe(history, rules, new)
         content = None if state.content is None else state.content.resize(history.n_items)
         return replace(state, history=history, replay=replay, content=content)
 

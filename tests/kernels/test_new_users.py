@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from shortlist.kernels.fold import (
+from shortlist.kernels.new_users import (
     AVERAGE,
     MAXIMUM,
     USER_ONLY,

@@ -1,4 +1,4 @@
-"""Fold-in: one user's vector and boundary for fixed items, by Newton's method with a line search."""
+"""Fold-in of new users: a vector and a boundary for fixed items, by Newton's method with a line search."""
 
 from typing import NamedTuple
 
