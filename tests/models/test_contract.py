@@ -378,7 +378,7 @@ def test_loaded_model_can_be_updated(name, tmp_path):
     one = fit(name, checkerboard())
     one.save(tmp_path / "model")
     back = load_model(tmp_path / "model")
-    more = Interactions.from_tuples([("u00", "i04", 900), ("u00", "new", 901), ("zed", "i02", 902)])
+    more = [("u00", "i04", 900), ("u00", "i06", 901), ("zed", "i02", 902)]
     for each in (one, back):
         each.observe(more)
     assert bits(one) == bits(back)
