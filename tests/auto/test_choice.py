@@ -271,7 +271,8 @@ def test_halves_train_with_the_content_of_items(monkeypatch):
     monkeypatch.setattr(auto_choice, "fit_model", record)
     data = sl.load_dataset("sample")
     table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * (data.n_items // 2)})
-    sl.fit(data, models=sl.ContentProfile(), items=table, budget="quick")
+    monkeypatch.setattr(sl.BPRMF, "uses_content", True)  # as a model of another package may
+    sl.fit(data, models=sl.BPRMF(n_epochs=2), items=table, budget="quick")
     assert [one.ids.values.to_list() for one in given] == [data.items.values.to_list()] * 2
 
 

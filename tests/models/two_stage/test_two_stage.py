@@ -15,6 +15,7 @@ import polars as pl
 import pytest
 
 from shortlist.cutoff import ExpectedF1
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
 from shortlist.models.base import load_model
@@ -116,7 +117,7 @@ def test_events_after_the_prediction_time_do_not_matter():
     data, cut = habits(), 20 * DAY * MICRO
     later, earlier = fitted(), TwoStage(**SMALL).fit(habits())
     known = data.where(data.time < cut)
-    earlier._state = earlier._add_history(earlier._state, known, np.arange(60))
+    earlier._state = earlier._observe(earlier._state, History.of(known), None)
     assert parts(scores_at(earlier, times=np.full(60, cut))) == parts(
         scores_at(later, times=np.full(60, cut))
     )
