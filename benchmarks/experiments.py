@@ -66,25 +66,6 @@ def decide(sums, events, usual, n_covariates):
     return enough & (np.abs(estimate.difference) > width), z
 
 
-def days_of_tails(rng, share):
-    """Return median days until five more items are known to pay: users split in half, and tails.
-
-    The first five items of a list bring 0.8 hits on average, depending on the user, and each of the next five
-    brings 0.04. A hit earns 1, a shown item costs 0.02. `share` of all lists run longer at random.
-    """
-    shape = (AT_ONCE, LONG_DAYS, USERS_PER_DAY)
-    arm, before = rng.random(shape) < 0.5, rng.gamma(1.0, 1.0, shape)
-    tail = rng.binomial(5, np.minimum(0.04 * before, 1)) - 0.1
-    outcome = rng.poisson(0.8 * before) + arm * tail
-    split, _ = decide(*daily_sums(arm, before, outcome), 1)
-    longer = rng.random(shape) < share
-    n, total, squares = (np.cumsum((longer * tail**k).sum(-1), 1) for k in (0, 1, 2))
-    mean = total / np.maximum(n, 1)
-    variance = np.maximum(squares / np.maximum(n, 1) - mean**2, 0)
-    decided = (n >= MIN_USERS) & (mean > half_width(variance, np.maximum(n, 1), ERROR, TIGHTEST_AT))
-    return float(np.median(first_day(split))), float(np.median(first_day(decided)))
-
-
 def first_day(decided):
     """Return (runs,) the first day of a verdict, from 1; days + 1 for none."""
     return np.where(decided.any(1), decided.argmax(1) + 1, decided.shape[1] + 1)
@@ -123,11 +104,6 @@ def main():
                 row[name] = float(needed / estimate.difference.mean() ** 2 / USERS_PER_DAY)
             power.append(row)
             print(row, flush=True)
-    tails = []
-    for share in (0.05, 0.1, 0.2):
-        split, longer = days_of_tails(rng, share)
-        tails.append({"share": share, "split_in_half": split, "tails": longer})
-        print(tails[-1], flush=True)
     settings = {"runs": runs, "days": DAYS, "users_per_day": USERS_PER_DAY, "error": ERROR}
     save_results(
         "experiments",
@@ -135,7 +111,6 @@ def main():
             "settings": settings,
             "false_verdicts": false,
             "median_days": power,
-            "tails": tails,
             "machine": describe(),
         },
     )

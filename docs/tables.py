@@ -355,18 +355,8 @@ def money() -> Rows:
                 yield (f"{shop}, {label}", f"{cost:g}", *cells, change, _p(ours["p_holm"]))
 
 
-def tails() -> Rows:
-    """Median days until five more items are known to pay (benchmarks/experiments.py)."""
-    yield ("share of lists that run longer", "days with tails", "days with users split in half")
-    for row in results("experiments")["tails"]:
-        days = (
-            "more than 365" if row[key] > 365 else f"{row[key]:.0f}" for key in ("tails", "split_in_half")
-        )
-        yield (f"{row['share']:.0%}", *days)
-
-
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
-    "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided, "tails": tails},
+    "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided},
     "performance.md": {
         "train": lambda: performance_tables.train(results("train")),
         "growth": lambda: performance_tables.growth(results("train")),

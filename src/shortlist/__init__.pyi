@@ -24,8 +24,6 @@ from shortlist.evaluation.evaluate import evaluate as evaluate
 from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
 from shortlist.evaluation.experiment import evaluate_experiment as evaluate_experiment
 from shortlist.evaluation.experiment import plan_experiment as plan_experiment
-from shortlist.evaluation.exposure import evaluate_shown as evaluate_shown
-from shortlist.evaluation.exposure import evaluate_tails as evaluate_tails
 from shortlist.models.als import ALS as ALS
 from shortlist.models.base import load_model as load_model
 from shortlist.models.content import ContentProfile as ContentProfile
@@ -46,7 +44,6 @@ from shortlist.models.strict_time import evaluate_over_time as evaluate_over_tim
 from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
 from shortlist.models.upcf import UPCF as UPCF
-from shortlist.recommend.request import Exploration as Exploration
 
 MODEL_MODULES: dict[str, str]
 __version__: str

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import time
 
 import polars as pl
 import pytest
@@ -12,7 +11,7 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.app import GROUP, build
 from shortlist.serve.config import load_config
-from shortlist.serve.store import EventStore, ListRow
+from shortlist.serve.store import EventStore
 from tests import exports
 
 QUICK = ["--set", "n_epochs=3", "n_factors=8"]
@@ -99,17 +98,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     (tmp_path / "lists").mkdir()
     sl.PersonalFrequency().fit(split.train).recommend(N=3).write(tmp_path / "lists" / "1.parquet")
     store = EventStore(load_config({"model": "shop.shortlist"}).database)
-    store.create()  # a list that ran longer at random a month ago, and what its user did
-    old = time.time() - 30 * 86_400
-    store.add_lists([ListRow("l1", "u1", "shop", "c", old, '["i1", "i2"]', None, "[1, 0.5]", None, 1.0)])
-    event = {
-        "event_id": "e1",
-        "user_id": "u1",
-        "item_id": "i2",
-        "time": int((old + 9) * 1e6),
-        "received": old + 9,
-    }
-    store.add_events([[event | {"weight": None, "list_id": "l1"}]])
+    store.create()
     store.close()
     app = build()
     commands = [[name] for name in app if not name.startswith("-")]

@@ -87,9 +87,9 @@ def test_plan_needs_held_out_data(shop, capsys):
 
 
 def test_texts_of_arms():
-    arm = parse_arm("long:share=0.25,max_items=30,model=other,explore=0.1")
+    arm = parse_arm("long:share=0.25,max_items=30,model=other,min_items=2")
     assert (arm.name, arm.share, arm.model) == ("long", 0.25, "other")
-    assert arm.options == {"max_items": 30, "explore": 0.1}
+    assert arm.options == {"max_items": 30, "min_items": 2}
     assert parse_guardrail("empty=0.02") == ("empty", 0.02)
     with pytest.raises(ConfigError):
         parse_guardrail("empty")

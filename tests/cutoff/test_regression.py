@@ -130,12 +130,8 @@ def test_history_is_used_and_then_needed(tmp_path):
     assert (loaded.lengths(candidates, history=table) == cut.lengths(candidates, history=table)).all()
 
 
-def test_target_and_shown_items():
+def test_target():
     with pytest.raises(ConfigError, match="target"):
         UtilityRegression(target="map")
     with pytest.raises(ConfigError, match="target must be one of f1, ndcg, ndcg_paper, got 'value'"):
         UtilityRegression(target="value")
-    scores, truth = world()
-    shown = top_candidates(scores, n_candidates=5)
-    with pytest.raises(ConfigError, match="UtilityRegression needs the relevant items that were not shown"):
-        UtilityRegression().fit(scores, truth, shown=shown)

@@ -29,7 +29,6 @@ REQUESTS = {
     "seen": {"filter_seen": True, "N": 6},
     "time": {"at": "2024-03-01"},
     "fallback": {"candidates": ["i1", "i2", "i84"], "fallback": "popular"},  # of u1, i84 is probable enough
-    "explore": {"explore": 1.0, "max_items": 9},
     "history": {"history": {"s1": ["i1", "i10"], "s2": ["i5"]}, "N": 3},
 }
 
@@ -141,7 +140,6 @@ def test_an_item_has_one_probability_wherever_it_is_shown(world):
         {"N": 5},
         {"min_items": 25},
         {"max_items": 2},
-        {"explore": 1.0},
         {"cutoff": sl.cutoff.FixedN(N=7)},
         {"cutoff": sl.cutoff.Threshold(threshold=0.5)},
     ]

@@ -98,12 +98,11 @@ def test_lists_of_any_ranker_keep_their_expected_sizes():
     assert [one.items for one in limited] == [skip(one.items, {"color": 1}) for one in lists]
 
 
-def test_boundary_min_items_explore_and_fallback():
+def test_boundary_min_items_and_fallback():
     model = sl.DKBPRMF(n_epochs=2, seed=1).fit(DATA).set_groups(ITEMS)
     for options in (
         {"cutoff": "boundary"},
         {"cutoff": "boundary", "min_items": 4},
-        {"N": 3, "explore": 1.0},
         {"cutoff": "boundary", "max_items": 2},
     ):
         for one in model.recommend(USERS, max_per_group=WANTED, **options):

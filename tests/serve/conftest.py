@@ -1,12 +1,14 @@
 """A service with a small model, on SQLite."""
 
 import pytest
+import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 import shortlist as sl
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
+from shortlist.serve.store import lists
 from shortlist.serve.tokens import create_token
 from tests.serve.browser import browser, models, open_page, server  # noqa: F401 (fixtures)
 
@@ -42,6 +44,11 @@ def start(folder, **settings):
     return TestClient(
         create_app(Service(config)), base_url="http://127.0.0.1:8000", raise_server_exceptions=False
     )
+
+
+def logged_lists(store):
+    """All rows of the log, oldest first."""
+    return store._rows(sa.select(lists).order_by(lists.c.made, lists.c.list_id))
 
 
 @pytest.fixture

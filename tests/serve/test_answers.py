@@ -94,7 +94,7 @@ def test_fields_that_the_schema_does_not_have_are_noticed(live):
         check(document, "GET", "/health", 200, {"status": "ok", "more": 1})
 
 
-@pytest.mark.parametrize("wrong", [{}, {"users": [1.5]}, {"users": ["u1"], "explore": 7}])
+@pytest.mark.parametrize("wrong", [{}, {"users": [1.5]}, {"users": ["u1"], "withheld": 70}])
 def test_errors_match_the_schema(live, wrong):
     document = live.get("/openapi.json").json()
     answer = live.post("/v1/recommend", json=wrong)

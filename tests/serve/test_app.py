@@ -5,6 +5,7 @@ import time
 import pytest
 
 import shortlist as sl
+from tests.serve.conftest import logged_lists
 
 
 def wait_for(condition, seconds=120):
@@ -390,8 +391,8 @@ class TestOperation:
         one = client.post("/v1/recommend", json={"users": ["u1"], "N": 2}).json()["lists"][0]
         path = folder / "shop.events.sqlite"
         store = EventStore(f"sqlite:///{path}")
-        wait_for(lambda: store.lists_between(0, time.time() + 1, 10))
-        row = store.lists_between(0, time.time() + 1, 10)[0]
+        wait_for(lambda: logged_lists(store))
+        row = logged_lists(store)[0]
         assert row.list_id == one["list_id"]
         assert row.user_id == "u1"
         assert row.items == '["' + '","'.join(item["item_id"] for item in one["items"]) + '"]'

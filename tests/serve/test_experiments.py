@@ -9,7 +9,7 @@ import pytest
 import shortlist as sl
 from shortlist.errors import ConfigError
 from shortlist.serve import experiments
-from shortlist.serve.experiments import Arm, Experiments, LiveExperiment, measure, read_log
+from shortlist.serve.experiments import Arm, Experiments, LiveExperiment, measure
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start
@@ -111,9 +111,7 @@ def log_lists(store, experiment, users, made):
         items = '["i1", "i2", "i3"]' if arm.name == "ten" else '["i1"]'
         label = f"{experiment.name}/{arm.name}"
         rows.append(
-            ListRow(
-                f"{user}-{made}", user, "m", "N", made, items, None, None, None, 1.0, arm=label, n_before=3
-            )
+            ListRow(f"{user}-{made}", user, "m", "N", made, items, None, None, 1.0, arm=label, n_before=3)
         )
     store.add_lists(rows)
 
@@ -295,46 +293,3 @@ def test_only_an_admin_may_start_or_stop(service):
     assert (
         service.post("/v1/experiment/stop", json={"name": "none"}, headers=service.admin).status_code == 404
     )
-
-
-# ---------------------------------------------------------------------- lists that run longer at random
-def test_tails_from_the_log(store):
-    for number in range(40):
-        items = '["i1", "i2", "i3", "i4"]' if number % 2 else '["i1", "i2"]'
-        propensities = "[1, 1, 0.5, 0.5]" if number % 2 else "[1, 1]"
-        store.add_lists(
-            [
-                ListRow(
-                    f"l{number}", f"u{number}", "m", "c", 100.0 + number, items, None, propensities, None, 1.0
-                )
-            ]
-        )
-        if number % 4 == 1:
-            add_events(store, [(f"u{number}", "i3")], 200.0 + number)
-    lists, truth = read_log(store, 0.01, sl.IdMap.of(["i1", "i2", "i3", "i4"]))
-    table = sl.evaluate_tails(lists, truth, gain=2.0, cost=0.3)
-    assert table["n"].to_list() == [20, 20]
-    assert table["rate"].to_list() == [0.5, 0.0]
-    assert table["value"].to_list() == pytest.approx([0.7, -0.3])
-    assert table["low"][0] < 0.5 < table["high"][0]
-    assert table["low"][1] == 0
-    with pytest.raises(ConfigError, match="no list with `explore` that is older than 1e\\+06 days"):
-        read_log(store, 1e6, sl.IdMap.of(["i1"]))
-    with pytest.raises(ConfigError, match="no event within 1e-05 days of a list with `explore`"):
-        read_log(store, 1e-5, sl.IdMap.of(["i1"]))
-
-
-def test_the_service_explores_by_its_setting(folder, header):
-    users = [f"u{k}" for k in range(1, 30)]
-    with start(folder, token_file=str(folder / "tokens"), explore=0.5) as client:
-        explored, plain = (
-            client.post("/v1/recommend", json={"users": users} | more, headers=header).json()["lists"]
-            for more in ({}, {"explore": 0.0})
-        )
-        longer = [len(a["items"]) - len(b["items"]) for a, b in zip(explored, plain, strict=True)]
-        assert set(longer) == {0, 5}
-        added = [item["propensity"] for row in explored for item in row["items"]]
-        assert set(added) == {0.5, 1.0}
-        body = {"users": ["u2"], "explain": True}
-        [explained] = client.post("/v1/recommend", json=body, headers=header).json()["lists"]
-        assert len(explained["items"]) == len(plain[1]["items"])

@@ -30,7 +30,7 @@ def served(folder, store):
 
 def log(store, list_id, user, made, items, probabilities=None, model="shop"):
     texts = (json.dumps(items), None if probabilities is None else json.dumps(probabilities))
-    store.add_lists([ListRow(list_id, user, model, "ExpectedF1", made, *texts, None, "utility", 1.0)])
+    store.add_lists([ListRow(list_id, user, model, "ExpectedF1", made, *texts, "utility", 1.0)])
 
 
 def send(store, user, items, received, time=5):

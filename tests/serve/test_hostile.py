@@ -29,7 +29,7 @@ from shortlist.serve.service import DAY_SECONDS, Retention, Service
 from shortlist.serve.store import EventStore, ListRow, RowError, StoreError, StoreWriter
 from shortlist.serve.tokens import create_token
 from tests.postgres import PostgresServer
-from tests.serve.conftest import start
+from tests.serve.conftest import logged_lists, start
 from tests.serve.server import free_port
 from tests.serve.test_app import wait_for
 
@@ -587,11 +587,11 @@ class TestClock:
     def test_a_year_ahead_for_a_moment_deletes_no_lists(self, times, tmp_path):
         store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
         store.create()
-        store.add_lists([ListRow("l", "u1", "shop", "N", times.wall, "[]", None, None, "top_n", 1.0)])
+        store.add_lists([ListRow("l", "u1", "shop", "N", times.wall, "[]", None, "top_n", 1.0)])
         retention = Retention(store, 90)
         times.wall += 365 * DAY_SECONDS
         assert retention.step(clock.now()) == 0
-        assert len(store.lists_between(0, times.wall, 10)) == 1
+        assert len(logged_lists(store)) == 1
         store.close()
 
     def test_the_clock_of_the_database_is_followed(self, times):
@@ -844,13 +844,13 @@ class TestErasure:
             assert reason(client, "u1") == "top_n"
             sent = {"events": [event("u1", "i2"), event("u2", "i2")]}
             client.post("/v1/events", json=sent, headers=bearer["events"])
-            wait_for(lambda: store.lists_between(0, time.time() + 9, 10))
+            wait_for(lambda: logged_lists(store))
             answer = client.delete("/v1/users/u1", headers=bearer["admin"])
             assert answer.json() == {"n_events": 1, "n_lists": 1}
             assert reason(client, "u1") == "unknown_user"
             assert client.get("/v1/users/u1", headers=bearer["read"]).status_code == 404
             assert reason(client, "u2") == "top_n"
-            wait_for(lambda: store.lists_between(0, time.time() + 9, 10))
+            wait_for(lambda: logged_lists(store))
             assert b"u1\x00" not in (folder / "shop.events.sqlite").read_bytes()
         with start(folder, **settings) as client:  # the file still has the user
             assert reason(client, "u1") == "unknown_user"

@@ -198,9 +198,7 @@ def test_a_return_is_no_success_of_a_list(shop):
     store = new_store(shop, "store")
     served, at = serve(shop, store), time.time()
     row = {"list_id": "l", "user_id": "u1", "model": "shop", "cutoff": None, "made": at - 4_000}
-    store.add_lists(
-        [ListRow(**row, items='["i1"]', probabilities=None, propensities=None, reason=None, share=1.0)]
-    )
+    store.add_lists([ListRow(**row, items='["i1"]', probabilities=None, reason=None, share=1.0)])
     store.add_events([[stored(1, "u1", "i1", 3, -1.0)]])
     feedback = Feedback(store)
     assert feedback._join(store.events_after(0, 10)) == ([], [])

@@ -12,6 +12,7 @@ from shortlist.serve.health import MIN_COUNT, describe_status
 from shortlist.serve.metrics import KEPT_MINUTES, Metrics
 from shortlist.serve.service import Service
 from shortlist.serve.store import StoreError
+from tests.serve.conftest import logged_lists
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_a_list_that_is_looked_at_is_explained_but_not_logged(service):
         assert 0 < row["probability"] < 1
     other = service.client.post("/v1/recommend", json={"users": ["u11"]}).json()["lists"][0]
     end = time.monotonic() + 20
-    while not (logged := service.store.lists_between(0, time.time() + 1, 10)):
+    while not (logged := logged_lists(service.store)):
         assert time.monotonic() < end
         time.sleep(0.01)
     assert [row.list_id for row in logged] == [other["list_id"]]

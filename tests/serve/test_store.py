@@ -9,7 +9,7 @@ from shortlist.errors import ConfigError
 from shortlist.serve.store import EventStore
 from tests.postgres import running, started
 
-OLD_COLUMNS = {"lists": "propensities", "activations": "forgotten_until"}
+OLD_COLUMNS = {"lists": "arm", "activations": "forgotten_until"}
 
 
 def test_a_store_of_the_last_release_gets_the_new_columns(tmp_path):

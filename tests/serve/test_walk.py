@@ -33,7 +33,6 @@ def test_every_option_reaches_the_model(client, folder):
         {"filter_seen": False, "N": 4},
         {"exclude": ["i1", "i2"], "min_items": 3},
         {"candidates": ["i1", "i2", "i3"], "N": 2},
-        {"explore": 1.0, "max_items": 30},
         {"at": "2024-06-01", "N": 3},
     ):
         expected = model.recommend(["u1", "u2"], **options)
@@ -48,12 +47,6 @@ def test_unknown_users_get_a_fallback(client, folder):
     [answer] = client.post("/v1/recommend", json=body).json()["lists"]
     assert [item["item_id"] for item in answer["items"]] == expected.items
     assert answer["reason"] == expected.reason
-
-
-def test_explored_items_have_a_propensity(client):
-    body = {"users": ["u1"], "N": 3, "explore": {"share": 1.0, "extra_items": 2}}
-    [answer] = client.post("/v1/recommend", json=body).json()["lists"]
-    assert [item["propensity"] for item in answer["items"]] == [1.0] * 5
 
 
 def count_files(service, body):

@@ -120,7 +120,7 @@ def test_recommend_is_that_of_one_machine(kind, spark, split, tmp_path):
 
 def test_options_and_all_users(spark, model, lists, split, tmp_path):
     path = model.save(tmp_path / "shop.shortlist")
-    options = {"explore": 0.5, "exclude": ["i92"], "cutoff": sl.cutoff.ExpectedF1().fit(lists, split.valid)}
+    options = {"exclude": ["i92"], "cutoff": sl.cutoff.ExpectedF1().fit(lists, split.valid)}
     expected = rows_of(model.recommend(**options))
     assert rows_of(sl.spark.recommend(None, path, **options)).equals(expected)
     sessions = {"s1": ["i1", "i10"], "s2": ["i5"]}

@@ -11,7 +11,6 @@ import numpy as np
 import shortlist as sl
 from shortlist.cli.screen import Json, show_json, show_text
 from shortlist.cli.source import BY_NAME, Reading, read_source
-from shortlist.core.tables import plain
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 ACTIVE_DAYS = 28  # of the history, from which the number of users per day is estimated
 ReplayedList = namedtuple("ReplayedList", "items made")
 ReplayedEvent = namedtuple("ReplayedEvent", "item_id received time")
-NUMBERS = {"share": float, "explore": float, "N": int, "min_items": int, "max_items": int}
+NUMBERS = {"share": float, "N": int, "min_items": int, "max_items": int}
 
 
 def experiment_command(
-    action: Literal["plan", "start", "status", "stop", "tails"],
+    action: Literal["plan", "start", "status", "stop"],
     model: Path,
     /,
     *,
@@ -57,18 +56,17 @@ def experiment_command(
         --arm ten:share=0.5,N=10 --arm new:share=0.5
       shortlist experiment status shop.shortlist
       shortlist experiment stop shop.shortlist --name spring
-      shortlist experiment tails shop.shortlist --gain 1.5 --cost 0.02
 
     Parameters
     ----------
     action
-        plan: how long it will take; start; status: who is ahead; stop; tails: what one more item earns.
+        plan: how long it will take; start; status: who is ahead; stop.
     model
         The model file that `shortlist serve` was started with.
     name
         Name of the experiment; status: the latest.
     arm
-        NAME:share=0.5,N=10; also model, cutoff, min_items, max_items, explore. Repeat it; first: baseline.
+        NAME:share=0.5,N=10; also model, cutoff, min_items, max_items. Repeat it; first: baseline.
     metric
         What decides.
     window_days
@@ -93,7 +91,7 @@ def experiment_command(
         Event store of the service; default: the file beside the model.
     """
     from shortlist.serve.config import load_config
-    from shortlist.serve.experiments import Experiments, LiveExperiment, read_log
+    from shortlist.serve.experiments import Experiments, LiveExperiment
     from shortlist.serve.store import EventStore
 
     if action in ("plan", "start"):
@@ -115,10 +113,6 @@ def experiment_command(
     store = EventStore(config.database)
     try:
         store.create()
-        if action == "tails":
-            log = read_log(store, window_days, sl.load_model(model).items_)
-            table = sl.evaluate_tails(*log, gain=gain, cost=cost, confidence=confidence)
-            return show_json(table.to_dicts()) if json else show_text(plain(table))
         experiments = Experiments(store)
         if action == "start":
             for chosen in experiment.models:

@@ -84,8 +84,6 @@ class Options(PlainOptions):  # type: ignore[misc, valid-type]
         Time of the recommendation, such as 2024-05-01; default: the last event.
     fallback
         What to recommend instead of an empty list.
-    explore
-        Share of lists that run a few items longer, so that a cutoff can learn.
     """
 
     cutoff: str | None = None
@@ -96,7 +94,6 @@ class Options(PlainOptions):  # type: ignore[misc, valid-type]
     items: Path | None = None
     at: str | None = None
     fallback: Literal["popular"] | None = None
-    explore: float = 0.0
 
     def request(self, items: "IdMap", cutoff: "Cutoff | Literal['auto', 'boundary']") -> dict[str, Any]:
         """The options of the request."""

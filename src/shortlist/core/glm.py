@@ -157,12 +157,11 @@ class AdditiveLogistic(Estimator):
         for quantile in self.quantiles:
             check_fraction(quantiles=quantile)
 
-    def fit(self, columns: Doubles, y: Doubles, weight: Doubles | None = None) -> Self:
-        """Fit to columns (n_rows, n_columns), outcomes y (n_rows,) in {0, 1} and their weights (n_rows,)."""
+    def fit(self, columns: Doubles, y: Doubles) -> Self:
+        """Fit to columns (n_rows, n_columns) and outcomes y (n_rows,) in {0, 1}."""
         share = min(1.0, self.n_rows / max(float((1 - y).sum()), 1.0))
         used = (y > 0) | (np.random.default_rng(self.seed).random(y.size) < share)
         columns, y = columns[used], y[used]
-        each = 1.0 if weight is None else weight[used]
         if self.quantiles:
             self.edges_ = np.quantile(columns, EDGES, axis=0)
             columns = np.clip(columns, *self.edges_)
@@ -173,7 +172,7 @@ class AdditiveLogistic(Estimator):
         fill_hinges(columns, self.starts_, self.knots_, hinges)
         center, spread = hinges.mean(axis=0), hinges.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
-        weights = np.where(y > 0, 1.0, 1 / share) * each
+        weights = np.where(y > 0, 1.0, 1 / share)
         beta = glm_fit((hinges - center) / scale, y, LOGISTIC, weight=weights, ridge=self.ridge)
         self.slopes_ = np.where(spread > 1e-9, beta[1:] / scale, 0.0)
         self.intercept_ = float(beta[0] - (self.slopes_ * center).sum())

@@ -88,7 +88,6 @@ class Metric:
     is_share: ClassVar[bool] = True  # whether it lies between 0 and 1
     can_optimize: ClassVar[bool] = False  # whether `sl.fit` may maximize it
     can_choose_length: ClassVar[bool] = False  # whether FixedN and Threshold may maximize it
-    needs_all_relevant: ClassVar[bool] = False  # whether it depends on relevant items that were not shown
     needs_money: ClassVar[bool] = False  # whether it needs a gain and a cost
     scale: ClassVar[float] = 1.0  # a mean is printed times this
     digits: ClassVar[int] = 4  # of a printed mean
@@ -113,7 +112,7 @@ class F1(Metric):
     """Harmonic mean of precision and recall."""
 
     name, title = "f1", "F1"
-    can_optimize = can_choose_length = needs_all_relevant = True
+    can_optimize = can_choose_length = True
 
     @staticmethod
     def values(sums: ListSums) -> Doubles:
@@ -124,7 +123,7 @@ class NDCG(Metric):
     """DCG divided by that of the ideal list of `max_items`, so that a short list cannot gain."""
 
     name, title = "ndcg", "NDCG"
-    can_optimize = can_choose_length = needs_all_relevant = True
+    can_optimize = can_choose_length = True
 
     @staticmethod
     def values(sums: ListSums) -> Doubles:
@@ -136,7 +135,7 @@ class PaperNDCG(Metric):
     """DCG divided by that of the ideal list of the same length, as in the paper."""
 
     name, title = "ndcg_paper", "NDCG (paper)"
-    can_choose_length = needs_all_relevant = True
+    can_choose_length = True
 
     @staticmethod
     def values(sums: ListSums) -> Doubles:
@@ -158,7 +157,6 @@ class Recall(Metric):
     """Share of the relevant items that are shown."""
 
     name, title = "recall", "recall"
-    needs_all_relevant = True
 
     @staticmethod
     def values(sums: ListSums) -> Doubles:
@@ -169,7 +167,6 @@ class AveragePrecision(Metric):
     """Mean precision at the hits, against the ideal list of `max_items`."""
 
     name, title = "average_precision", "average precision"
-    needs_all_relevant = True
 
     @staticmethod
     def values(sums: ListSums) -> Doubles:

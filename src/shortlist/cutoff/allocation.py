@@ -540,7 +540,6 @@ def select_items(
         items=lists.items[rows],
         scores=lists.scores[rows],
         probabilities=lists.probabilities[rows],
-        propensities=None if lists.propensities is None else lists.propensities[rows],
         reason=_reasons(problem, solution, shown, sizes, sold),
     )
 

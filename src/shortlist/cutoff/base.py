@@ -22,7 +22,7 @@ from shortlist.core.params import Estimator, check_whole, is_number, load_plugin
 from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
-from shortlist.data.lists import REASON_CODE, RankedLists, find_propensities, read_candidates, read_outcomes
+from shortlist.data.lists import REASON_CODE, RankedLists, read_candidates, read_outcomes
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import Chunk, Truth, mark_hits
 from shortlist.kernels.retrieval import lower_to_running_minimum, rank_rows, top_k
@@ -228,7 +228,6 @@ class Labels:
     relevant: Bools  # (n_candidates,)
     n_relevant: Ints  # (n_lists,) distinct truth items, whether they are candidates or not
     labeled: Bools  # (n_lists,) whether the user has truth rows, or is known to have none
-    weights: Doubles | None = None  # (n_candidates,) 1 / propensity, 0 if not shown; None: all were shown
 
     @cached_property
     def rows(self) -> Bools:
@@ -238,7 +237,7 @@ class Labels:
     @property
     def n_outcomes(self) -> int:
         """Number of candidates whose outcome is known."""
-        return int((self.rows if self.weights is None else self.rows & (self.weights > 0)).sum())
+        return int(self.rows.sum())
 
     @cached_property
     def list_number(self) -> Ints:
@@ -265,8 +264,7 @@ class Labels:
         """The labels of these lists."""
         lists = self.lists.take(numbers)
         rows = take_rows(self.lists.indptr, numbers)[1]
-        weights = None if self.weights is None else self.weights[rows]
-        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers], weights)
+        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers])
 
     def rank(self, probabilities: Doubles) -> "Labels":
         """The labels with these probabilities (n_candidates,), in their order."""
@@ -274,9 +272,7 @@ class Labels:
         order = rank_by_probability(lists, max(lists.items.size, 1))
         if order is None:
             return replace(self, lists=lists)
-        weights = None if self.weights is None else self.weights[order]
-        lists = lists.reorder(order)
-        return replace(self, lists=lists, relevant=self.relevant[order], weights=weights)
+        return replace(self, lists=lists.reorder(order), relevant=self.relevant[order])
 
     def utilities(self, metric: str, money: Money | None = None) -> Doubles:
         """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
@@ -307,17 +303,6 @@ def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | 
             raise DataError("users must name users who have lists, got none; pass the ids used in the lists.")
         labeled[numbers[numbers != UNKNOWN]] = True
     return Labels(lists, relevant, n_relevant, labeled)
-
-
-def limit_to_shown(labels: Labels, shown: RankedLists) -> Labels:
-    """Outcomes of shown items only: users with a list are labeled, other items count as not relevant."""
-    propensities = find_propensities(labels.lists, shown)
-    seen = propensities > 0
-    weights = np.divide(1.0, propensities, where=seen, out=np.zeros(seen.size))
-    relevant = labels.relevant & seen
-    n_relevant = sum_rows(labels.lists.indptr, relevant).astype(np.int32)
-    labeled: Bools = shown.users.align(labels.lists.users) != UNKNOWN
-    return Labels(labels.lists, relevant, n_relevant, labeled, weights)
 
 
 def label_candidates(
@@ -353,12 +338,9 @@ def label_to_fit(
     history: Interactions | None,
     n_candidates: int,
     users: Iterable[Any] | None = None,
-    shown: RankedLists | None = None,
 ) -> Labels:
     """The candidates with their outcomes, by user id; DataError if nothing can be learned from them."""
     labels = label_candidates(scores, truth, history, users, n_candidates)
-    if shown is not None:
-        labels = limit_to_shown(labels, shown)
     ids = labels.lists.users.values
     if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
         labels = labels.take(ids.arg_sort().to_numpy())
@@ -501,7 +483,6 @@ class Cutoff(SavedEstimator):
         *,
         history: Interactions | Any = None,
         users: Iterable[Any] | None = None,
-        shown: RankedLists | None = None,
     ) -> Self:
         """Learn from the interactions that followed the scores. A failed fit leaves the cutoff unchanged.
 
@@ -520,10 +501,6 @@ class Cutoff(SavedEstimator):
         users
             Ids of the users who received a list or were eligible for one. They count even if they interacted
             with nothing. By default only users with rows in `truth` count.
-        shown
-            The lists that users saw, if `truth` is only known for shown items. All their users count. Items
-            that were shown with a propensity below 1 (`recommend(explore=…)`) get a larger weight. A cutoff
-            that needs outcomes of other items is refused.
 
         Returns
         -------
@@ -533,7 +510,7 @@ class Cutoff(SavedEstimator):
         Raises
         ------
         ConfigError
-            If a parameter is invalid, or the cutoff cannot learn from shown items.
+            If a parameter is invalid.
         DataError
             If no user of `truth` has a list, or the scores have the wrong shape.
 
@@ -545,10 +522,7 @@ class Cutoff(SavedEstimator):
         1
         """
         truth, history = read_outcomes(truth), None if history is None else Interactions.of(history)
-        if shown is not None:
-            self._check_learns_from_shown()
-            users = shown.users.values if users is None else users
-        labels = label_to_fit(scores, truth, history, self.candidates_needed(), users, shown)
+        labels = label_to_fit(scores, truth, history, self.candidates_needed(), users)
         fresh = self.clone()
         fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists) and not is_table(scores):
@@ -818,9 +792,6 @@ class Cutoff(SavedEstimator):
             if name in vars(self):
                 check_ids(vars(self), name)
 
-    def _check_learns_from_shown(self) -> None:
-        """Raise ConfigError if outcomes of shown items are not enough to fit the cutoff."""
-
     @abstractmethod
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         """Set the fitted attributes from labeled candidates."""
@@ -862,14 +833,6 @@ def fit_cutoffs(
         fresh._fit_labels(labels[n], history)
         fitted.append(fresh)
     return fitted
-
-
-def needs_all_outcomes(what: str, advice: str) -> ConfigError:
-    """The error of a cutoff that cannot learn from shown items."""
-    return ConfigError(
-        f"{what} needs the relevant items that were not shown, and truth about shown items does not contain "
-        f"them; {advice}."
-    )
 
 
 def check_interval(

@@ -8,7 +8,7 @@ from scipy.special import expit
 from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import short_repr
-from shortlist.cutoff.base import CutLists, Cutoff, Labels, check_interval, needs_all_outcomes
+from shortlist.cutoff.base import CutLists, Cutoff, Labels, check_interval
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
 from shortlist.data.ids import UNKNOWN, IdMap
@@ -113,9 +113,6 @@ class Boundary(Cutoff):
         check_float_value(fitted, "t_", -1e300, 1e300)
         check_float_value(fitted, "negative_weight_", 0)
         check_array(fitted, "boundaries_", np.float64, (len(check_ids(fitted, "users_")),))
-
-    def _check_learns_from_shown(self) -> None:
-        raise needs_all_outcomes("Boundary", "use ExpectedValue or ExpectedF1(size='probabilities')")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))

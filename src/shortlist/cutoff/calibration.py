@@ -25,7 +25,6 @@ from shortlist.cutoff.base import (
     SavedEstimator,
     Scores,
     label_candidates,
-    limit_to_shown,
     top_candidates,
 )
 from shortlist.data.ids import UNKNOWN
@@ -153,7 +152,6 @@ class Calibration(SavedEstimator):
         *,
         history: Interactions | None = None,
         users: Iterable[Any] | None = None,
-        shown: RankedLists | None = None,
     ) -> Self:
         """Learn from the interactions that followed the scores.
 
@@ -168,8 +166,6 @@ class Calibration(SavedEstimator):
         users
             Ids of the users who received a list or were eligible for one. They count even if they interacted
             with nothing.
-        shown
-            The lists that users saw, if `truth` is only known for shown items; see `Cutoff.fit`.
 
         Returns
         -------
@@ -191,9 +187,7 @@ class Calibration(SavedEstimator):
         Calibration(method='platt') fitted: platt
         """
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
-        users = shown.users.values if shown is not None and users is None else users
-        labels = label_candidates(scores, truth, history, users, self.n_candidates)
-        return self.fit_labels(labels if shown is None else limit_to_shown(labels, shown), history)
+        return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
 
     def fit_labels(self, labels: Labels, history: Interactions | None) -> Self:
         """Fit on candidates that are already labeled.
@@ -215,23 +209,18 @@ class Calibration(SavedEstimator):
         self.low_, self.high_ = score_range(labeled.lists)
         self.uses_history_ = history is not None
         scores, y = bounded_scores(labeled.lists, self.low_, self.high_), labeled.relevant.astype(np.float64)
-        seen = slice(None) if labeled.weights is None else labeled.weights > 0
-        weight = None if labeled.weights is None else labeled.weights[seen]
-        y = y[seen]
         if method == "platt":
-            self.logistic_ = _fit_platt(scores[seen], y, weight)
+            self.logistic_ = _fit_platt(scores, y)
         elif method == "isotonic":
-            self.steps_, self.heights_ = isotonic_fit(scores[seen], y, weight)
+            self.steps_, self.heights_ = isotonic_fit(scores, y)
         elif method in ("features", "trees"):
-            columns = candidate_features(labeled.lists, scores, history)[seen]
+            columns = candidate_features(labeled.lists, scores, history)
             if method == "trees":
                 params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
-                light = None if weight is None else weight.astype(np.float32)
-                self.text_ = fit_trees(columns.astype(np.float32), y, light, params)
+                self.text_ = fit_trees(columns.astype(np.float32), y, None, params)
             else:
-                self.logistic_ = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed).fit(
-                    columns, y, weight
-                )
+                model = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed)
+                self.logistic_ = model.fit(columns, y)
         self.method_ = method
         return self
 
@@ -367,8 +356,7 @@ class Calibration(SavedEstimator):
             for train, test in (halves, halves[::-1]):
                 fitted = self.clone().set_params(method=method).fit_labels(train, history)
                 p = np.clip(fitted.probabilities(test.lists, history=history), 1e-6, 1 - 1e-6)
-                losses_of = log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64))
-                loss += float((losses_of if test.weights is None else losses_of * test.weights).sum())
+                loss += float(log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64)).sum())
             losses.append(loss)
         return AUTO_METHODS[int(np.argmin(losses))]
 
@@ -463,20 +451,19 @@ class CalibratedCutoff(Cutoff):
         return "probabilities of the model" if method == "none" else f"probabilities calibrated by {method}"
 
 
-def _fit_platt(scores: Doubles, y: Doubles, weight: Doubles | None = None) -> AdditiveLogistic:
+def _fit_platt(scores: Doubles, y: Doubles) -> AdditiveLogistic:
     """Logistic regression on the score; a negative slope becomes 0: a higher score is never worse."""
-    model = AdditiveLogistic().fit(scores[:, None], y, weight)
-    return model if model.slopes_[0] >= 0 else model.fit(np.zeros((y.size, 1)), y, weight)
+    model = AdditiveLogistic().fit(scores[:, None], y)
+    return model if model.slopes_[0] >= 0 else model.fit(np.zeros((y.size, 1)), y)
 
 
-def isotonic_fit(x: Doubles, y: Doubles, weights: Doubles | None = None) -> tuple[Doubles, Doubles]:
+def isotonic_fit(x: Doubles, y: Doubles) -> tuple[Doubles, Doubles]:
     """((n_steps,) where each step begins, (n_steps,) its height), at least half a case away from 0 and 1."""
     from scipy.optimize import isotonic_regression  # slow to import
 
     values, which = np.unique(x, return_inverse=True)
-    each = np.ones(y.size) if weights is None else weights
-    weight = np.bincount(which, each)
-    heights = isotonic_regression(np.bincount(which, y * each) / weight, weights=weight).x
+    weight = np.bincount(which).astype(np.float64)
+    heights = isotonic_regression(np.bincount(which, y) / weight, weights=weight).x
     first = np.flatnonzero(np.append(True, heights[1:] > heights[:-1]))
     edge = 0.5 / y.size
     return values[first], np.clip(heights[first], edge, 1 - edge)

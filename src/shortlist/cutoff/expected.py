@@ -13,7 +13,6 @@ from shortlist.cutoff.base import (
     Cutoff,
     Labels,
     check_interval,
-    needs_all_outcomes,
     probabilities_of,
 )
 from shortlist.cutoff.basket_size import BasketSize
@@ -79,10 +78,6 @@ class ExpectedUtility(CalibratedCutoff):
             if not isinstance(value, BasketSize) or not value.fitted():
                 raise file_error(name, "must be a fitted BasketSize")
 
-    def _check_learns_from_shown(self) -> None:
-        if self.size in ("both", "history"):
-            raise needs_all_outcomes(f"size={self.size!r}", "pass size='probabilities'")
-
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         self._calibrate(labels, history)
         labels = self._rank_labels(labels, history)
@@ -93,7 +88,7 @@ class ExpectedUtility(CalibratedCutoff):
         self.n_missed_ = BasketSize().fit(labels, labels.n_relevant - labels.n_retrieved, history)
         self.size_ = self.size
         if self.size == "auto":
-            self.size_ = "probabilities" if labels.weights is not None else self._choose(labels, p, history)
+            self.size_ = self._choose(labels, p, history)
         best = _best_utilities(lists, *self._curve(lists, p, history, self.size_))
         self.utility_quantiles_ = np.sort(best)
         if best.size > N_QUANTILES:

@@ -41,7 +41,6 @@ def list_values(
     empty: 1 for an empty list, 0 for another; users for whom nothing could be recommended are left out.
     calibration: observed minus predicted rate of the shown items.
     """
-    lists = without_exploration(lists)
     lengths = np.diff(lists.indptr)
     covered = (lengths > 0) & ~_has_reason(lists, ("fallback",))
     if guarantee == "empty":
@@ -58,13 +57,6 @@ def list_values(
     predicted: Doubles = sum_rows(lists.indptr, lists.probabilities) / safe
     counts = labels.labeled & covered & ~np.isnan(predicted)
     return (precision - predicted)[counts]
-
-
-def without_exploration(lists: RankedLists) -> RankedLists:
-    """The lists without the items that were shown for exploration."""
-    if lists.propensities is None:
-        return lists
-    return lists.head(sum_rows(lists.indptr, lists.propensities >= 1))
 
 
 def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
@@ -333,8 +325,7 @@ class Guarantee(ThresholdCutoff):
         Parameters
         ----------
         lists
-            The lists as they were shown, cut by this guarantee. Items that were shown for exploration do not
-            count; lists from a fallback count as empty.
+            The lists as they were shown, cut by this guarantee; lists from a fallback count as empty.
         truth
             What the users interacted with. Not needed with `max_empty`.
         users

@@ -14,7 +14,6 @@ from shortlist.cutoff.base import (
     Cutoff,
     Labels,
     check_interval,
-    needs_all_outcomes,
     probabilities_of,
 )
 from shortlist.cutoff.calibration import bounded_scores, score_range
@@ -84,9 +83,6 @@ class PerK(Cutoff):
         check_float_value(fitted, "spread_", 1e-300, 1e300)
         n_users = len(check_ids(fitted, "users_"))
         check_array(fitted, "calibrations_", np.float64, (n_users + 1, 2), low=-1e300, high=1e300)
-
-    def _check_learns_from_shown(self) -> None:
-        raise needs_all_outcomes("PerK", "use ExpectedF1(size='probabilities')")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))

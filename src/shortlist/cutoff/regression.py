@@ -8,7 +8,7 @@ import numpy as np
 from shortlist.core.checks import check_array, check_bool, check_float_value, file_error
 from shortlist.core.metrics import Metric, metrics_of_length
 from shortlist.core.params import check_choice
-from shortlist.cutoff.base import CutLists, Cutoff, Labels, needs_all_outcomes
+from shortlist.cutoff.base import CutLists, Cutoff, Labels
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import (
@@ -105,9 +105,6 @@ class UtilityRegression(Cutoff):
         check_array(fitted, "center_", np.float64, (n,))
         check_array(fitted, "scale_", np.float64, (n,), low=1e-300)
         check_array(fitted, "weights_", np.float64, (None, n + 1))
-
-    def _check_learns_from_shown(self) -> None:
-        raise needs_all_outcomes("UtilityRegression", "use ExpectedF1(size='probabilities')")
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         usable = labels.labeled & (np.diff(labels.lists.indptr) > 0)

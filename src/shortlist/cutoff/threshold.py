@@ -20,7 +20,6 @@ from shortlist.cutoff.base import (
     Cutoff,
     Labels,
     check_interval,
-    needs_all_outcomes,
     probabilities_of,
 )
 from shortlist.cutoff.calibration import CalibratedCutoff
@@ -173,10 +172,6 @@ class FixedN(Cutoff):
         super()._check_fitted()
         check_whole_value(vars(self), "N_", 0, MAX_WHOLE)
 
-    def _check_learns_from_shown(self) -> None:
-        if self.N is None:
-            raise needs_all_outcomes(f"the best N for {self.target}", "pass N, or use ExpectedValue")
-
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         money = Money.of(self.gain, self.cost)
         self.N_ = best_length(labels, self.target, money) if self.N is None else self.N
@@ -272,12 +267,6 @@ class Threshold(ThresholdCutoff):
     def _check_fitted(self) -> None:
         super()._check_fitted()
         check_float_value(vars(self), "threshold_")
-
-    def _check_learns_from_shown(self) -> None:
-        if self.coverage is None and self.threshold is None:
-            raise needs_all_outcomes(
-                f"the best threshold for {self.target}", "pass coverage or threshold, or use ExpectedValue"
-            )
 
     def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
         if self.on == "probability":

@@ -25,7 +25,7 @@ from shortlist.data.columns import (
     to_polars,
 )
 from shortlist.data.files import read_interactions
-from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions, encode
 from shortlist.data.items import ItemGroups, check_group_limits, skip_items
 from shortlist.data.sources import (
@@ -97,9 +97,9 @@ class RankedList:
 
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
-PER_ITEM = ("items", "scores", "probabilities", "propensities")  # arrays with an entry per item shown
+PER_ITEM = ("items", "scores", "probabilities")  # arrays with an entry per item shown
 PER_LIST = ("boundary", "reason", "expected_sizes")  # arrays with an entry per list
-NUMBERS = ("rank", "score", "probability", "propensity", "boundary")
+NUMBERS = ("rank", "score", "probability", "boundary")
 IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
 FORMATS = (".parquet", ".csv", ".jsonl")
 
@@ -172,8 +172,6 @@ class RankedLists:
         (n_lists,) predicted number of relevant items, such as the size of the next basket.
     item_names
         (n_items,) display names, in the order of `item_ids`.
-    propensities
-        (n_shown,) probability that the item was shown: 1, or less for items that were added to explore.
     source
         Fingerprint of the model that made the lists; None for lists from elsewhere.
     origin
@@ -203,7 +201,6 @@ class RankedLists:
     reason: Codes | None = None
     expected_sizes: Doubles | None = None
     item_names: pl.Series | None = None
-    propensities: Doubles | None = None
     source: str | None = None
     origin: Interactions | None = None
 
@@ -273,14 +270,6 @@ class RankedLists:
         """(n_shown,) position of each item within its list, from 0."""
         first = np.repeat(self.indptr[:-1], np.diff(self.indptr))
         return (np.arange(self.items.size) - first).astype(np.int32)
-
-    @property
-    def explored(self) -> Bools:
-        """(n_lists,) whether items were added to the list to explore."""
-        if self.propensities is None:
-            return np.zeros(len(self), np.bool_)
-        added = np.concatenate([[0], np.cumsum(self.propensities < 1)])
-        return np.diff(added[self.indptr]) > 0
 
     def reason_of(self, number: int) -> str | None:
         """Return why a list ends.
@@ -430,7 +419,7 @@ class RankedLists:
 
         Returns
         -------
-        Columns user_id, rank, item_id, score, probability, length, boundary, reason[, propensity, item_name].
+        Columns user_id, rank, item_id, score, probability, length, boundary, reason[, item_name].
         """
         lengths = np.diff(self.indptr)
         n_rows = np.maximum(lengths, 1)
@@ -457,8 +446,6 @@ class RankedLists:
             "boundary": per_list["boundary"],
             "reason": per_list["reason"],
         }
-        if self.propensities is not None:
-            columns["propensity"] = shown(pl.Series(self.propensities))
         if names and self.item_names is not None:
             columns["item_name"] = shown(self.item_names.gather(pl.Series(self.items)))
         return pl.DataFrame(columns)
@@ -540,7 +527,6 @@ class RankedLists:
             items=items,
             scores=_parse_scores(shown, indptr),
             probabilities=_parse_optional(shown, "probability", np.float64),
-            propensities=_parse_optional(shown, "propensity", np.float64),
             boundary=_parse_optional(first, "boundary", np.float32),
             reason=parse_reasons(first),
         )
@@ -590,29 +576,6 @@ class RankedLists:
             If the file cannot be read as lists.
         """
         return cls.from_frame(read_table(Path(path), item_ids), item_ids)
-
-
-def find_propensities(lists: RankedLists, shown: RankedLists) -> Doubles:
-    """(n_candidates,) probability with which each item of `lists` was shown to its user; 0 if it was not."""
-    if not isinstance(shown, RankedLists):
-        raise DataError(
-            f"shown must be the RankedLists that users saw, got {type(shown).__name__}; pass the lists from "
-            "recommend, or RankedLists.from_frame(table)."
-        )
-    user, item = shown.users.align(lists.users), shown.item_ids.align(lists.item_ids)
-    n_items = max(len(shown.item_ids), 1)
-    owner = np.repeat(np.arange(len(shown), dtype=np.int64), np.diff(shown.indptr))
-    seen = owner * n_items + shown.items
-    order = np.argsort(seen)
-    rows = np.repeat(user.astype(np.int64), np.diff(lists.indptr))
-    columns = item[lists.items].astype(np.int64)
-    keys = np.where((rows == UNKNOWN) | (columns == UNKNOWN), -1, rows * n_items + columns)
-    at = np.minimum(np.searchsorted(seen, keys, sorter=order), max(seen.size - 1, 0))
-    propensity = np.ones(seen.size) if shown.propensities is None else shown.propensities
-    if not seen.size:
-        return np.zeros(keys.size)
-    nearest = order[at]
-    return np.where(seen[nearest] == keys, propensity[nearest], 0.0)
 
 
 # Of lists of other libraries, compared as those of the readers: RePlay, ranx, TREC and search engines.

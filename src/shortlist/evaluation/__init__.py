@@ -6,14 +6,12 @@ from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_reco
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.diversity import measure_diversity
 from shortlist.evaluation.evaluate import compare, evaluate
-from shortlist.evaluation.exposure import ExposureReport, evaluate_shown
 from shortlist.evaluation.report import Report, TimedReport
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
 
 __all__ = [
     "METRICS",
     "Comparison",
-    "ExposureReport",
     "PairedTest",
     "Report",
     "RiskCoverage",
@@ -21,7 +19,6 @@ __all__ = [
     "best_fixed_n",
     "compare",
     "evaluate",
-    "evaluate_shown",
     "fixed_n_curve",
     "gap_recovered",
     "holm",

@@ -235,8 +235,7 @@ def evaluate(
     Returns
     -------
     Report
-        Metrics per user, and their means over all users and over covered users. If `truth` is only known for
-        items that users were shown, see `evaluate_shown`.
+        Metrics per user, and their means over all users and over covered users.
 
     Raises
     ------

@@ -48,7 +48,6 @@ from shortlist.recommend.request import (
     BatchRecommender,
     Contributions,
     CutoffChoice,
-    Exploration,
     Fallback,
     RecommendRequest,
     RequestKeywords,
@@ -640,7 +639,6 @@ class Recommender(Estimator, ABC):
         max_per_group: Mapping[str, int] | None = None,
         at: Any = None,
         fallback: Fallback | None = None,
-        explore: float | Exploration = 0.0,
         n_threads: int = 0,
     ) -> RankedLists:
         """Recommend a list to each user, best item first; equal scores are ordered by item.
@@ -687,10 +685,6 @@ class Recommender(Estimator, ABC):
             allows. None: just after the last known event.
         fallback
             What to show instead of an empty list: "popular", or a function from user id to item ids.
-        explore
-            Share of lists that run a few items longer than the cutoff allows, so that a cutoff can learn from
-            the log; `Exploration` sets the details. The lists carry `propensities`, which are below 1 for the
-            added items.
         n_threads
             Number of threads; 0 uses every core. The lists do not depend on it.
 
@@ -735,7 +729,7 @@ class Recommender(Estimator, ABC):
             A file name that ends in .parquet.
         users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`.
-        max_per_group, at, fallback, explore, n_threads
+        max_per_group, at, fallback, n_threads
             As in `recommend`.
         progress
             Called after each batch with the number of lists written and the total.
@@ -874,7 +868,7 @@ class Recommender(Estimator, ABC):
             A known user, or a user of `history`.
         N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`, whose list is explained. A model without cutoff and boundary shows ten items.
-        max_per_group, at, fallback, explore, n_threads
+        max_per_group, at, fallback, n_threads
             As in `recommend`.
         n_withheld
             How many of the candidates that follow the list to explain.

@@ -5,7 +5,6 @@ histories and prediction times: all that a model needs to answer. The model answ
 which `BatchRecommender` turns into lists, in batches of users, so that memory stays bounded.
 """
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
@@ -45,7 +44,6 @@ from shortlist.kernels.rows import (
 from shortlist.recommend.retrieval import Hits, ItemIndexCache, Retriever, SparseScores, dense_scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-EXTRA_ITEMS = 5  # that an explored list gets by default
 FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
 LONGEST = 2**31 - 1  # a larger limit is the same as this one
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
@@ -59,51 +57,6 @@ CutoffChoice = Literal["auto", "boundary"] | Cutoff
 
 
 # ---------------------------------------------------------------------- arguments
-@dataclass(frozen=True, kw_only=True)
-class Exploration:
-    """How many lists run longer than the cutoff allows, and by how many items.
-
-    Parameters
-    ----------
-    share
-        Probability that a list is explored.
-    extra_items
-        How many of the next best candidates are added to an explored list. `max_items` still holds.
-    seed
-        Together with the user id and the prediction time, it decides which lists are explored. The same
-        request gives the same lists.
-
-    Raises
-    ------
-    ConfigError
-        If a parameter is invalid.
-
-    Examples
-    --------
-    >>> model = sl.PersonalFrequency().fit(sl.load_dataset("sample"))
-    >>> lists = model.recommend(N=3, explore=sl.Exploration(share=0.1, extra_items=2))
-    >>> sorted(set(lists.lengths.tolist()))
-    [3, 5]
-    >>> sorted(set(lists.propensities.tolist()))
-    [0.1, 1.0]
-    """
-
-    share: float
-    extra_items: int = EXTRA_ITEMS
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        share: Any = self.share
-        is_number = isinstance(share, (int, float, np.number)) and not isinstance(share, bool)
-        if not is_number or not 0 < share <= 1:
-            raise ConfigError(
-                f"explore must be a share of lists above 0 and at most 1, got {share!r:.60}; "
-                "pass 0.01, for example."
-            )
-        check_whole(1, extra_items=self.extra_items)
-        check_whole(0, seed=self.seed)
-
-
 class RequestKeywords(TypedDict, total=False):
     """The types of the options of a request, for functions that take them as `**options`."""
 
@@ -118,7 +71,6 @@ class RequestKeywords(TypedDict, total=False):
     max_per_group: Mapping[str, int] | None
     at: Any
     fallback: Fallback | None
-    explore: float | Exploration
     n_threads: int
 
 
@@ -153,8 +105,6 @@ class RequestOptions:
         Time of the recommendation, such as 2024-05-01; default: the last event.
     fallback
         What to recommend instead of an empty list.
-    explore
-        Share of lists that run a few items longer, so that a cutoff can learn.
     n_threads
         Threads; 0: one per core. Changes no list.
     """
@@ -170,7 +120,6 @@ class RequestOptions:
     max_per_group: Mapping[str, int] | None = None
     at: Any = None
     fallback: Fallback | None = None
-    explore: float | Exploration = 0.0
     n_threads: int = 0
 
     @classmethod
@@ -211,15 +160,6 @@ class RequestOptions:
             check_whole(0, n_threads=self.n_threads)
         if self.max_per_group is not None:
             object.__setattr__(self, "max_per_group", check_group_limits(self.max_per_group))
-        explore: Any = self.explore
-        is_zero = isinstance(explore, (int, float)) and not isinstance(explore, bool) and explore == 0
-        if not is_zero and not isinstance(explore, Exploration):
-            object.__setattr__(self, "explore", Exploration(share=explore))
-
-    @property
-    def exploration(self) -> Exploration | None:
-        """How lists are explored; None if they are not."""
-        return self.explore if isinstance(self.explore, Exploration) else None
 
     def _check_cutoff(self) -> None:
         """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
@@ -747,8 +687,6 @@ class BatchRecommender(Generic[S]):
         if target.suffix != ".parquet":
             raise ConfigError(f"path must end in .parquet, got {target.name!r}; change the suffix.")
         nothing = empty_lists(request.user_ids.head(0), self.item_ids, "top_n")
-        if request.options.exploration is not None:
-            nothing = replace(nothing, propensities=np.empty(0))
         schema = nothing.to_frame().schema
         reasons, n_items = [same_reason(0, "top_n")], [0]
 
@@ -833,8 +771,6 @@ class BatchRecommender(Generic[S]):
             replacements = self._recommend_fallback(request.take(empty))
             filled = np.flatnonzero(replacements.lengths > 0)
             lists = replace_lists(lists, empty[filled], replacements.take(filled))
-        if options.exploration is not None and lists.propensities is None:
-            lists = replace(lists, propensities=np.ones(lists.items.size))
         return lists
 
     def _recommend_known(self, request: RecommendRequest[S]) -> RankedLists:
@@ -856,8 +792,6 @@ class BatchRecommender(Generic[S]):
             lists = self.calibrated.with_probabilities(lists, history=request.history)
         if options.N is None and options.min_items:
             lists = self._extend_short_lists(lists, scored)
-        if options.exploration is not None:
-            lists = self._explore(lists, scored, options.exploration)
         if (lists.lengths == 0).any():
             n_left = count_candidates(self.shared, scored.candidates, scored.excluded, len(self.item_ids))
             assert lists.reason is not None
@@ -925,20 +859,6 @@ class BatchRecommender(Generic[S]):
         longer = self._rank(scored, least, "min_items").take(short)
         grown = np.flatnonzero(longer.lengths > lists.lengths[short])
         return replace_lists(lists, short[grown], longer.take(grown))
-
-    def _explore(self, lists: RankedLists, scored: ScoredUsers, exploration: Exploration) -> RankedLists:
-        """The lists with propensities; those drawn to explore run a few candidates longer."""
-        request = scored.request
-        lists = replace(lists, propensities=np.ones(lists.items.size))
-        drawn = np.flatnonzero(draw_explored(request.user_ids, request.timestamps, exploration))
-        if drawn.size == 0:
-            return lists
-        base, most = lists.take(drawn), request.options.max_items
-        n_extra = np.full(drawn.size, exploration.extra_items, np.int64)
-        if most is not None:
-            n_extra = np.minimum(n_extra, np.maximum(most - base.lengths, 0))
-        top = self._rank(scored, int((base.lengths + n_extra).max())).take(drawn)
-        return replace_lists(lists, drawn, extend_lists(base, top, n_extra, exploration.share))
 
     # ------------------------------------------------------------------ fallback
     def _recommend_fallback(self, request: RecommendRequest[S]) -> RankedLists:
@@ -1110,16 +1030,16 @@ def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
 
 
 def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
-    """All lists, one part after the other; values that a part lacks are NaN, propensities 1."""
+    """All lists, one part after the other; values that a part lacks are NaN."""
     if len(parts) == 1:
         return parts[0]
 
-    def concat(name: str, n_missing: str, kind: type, missing: float = np.nan) -> Any:
+    def concat(name: str, n_missing: str, kind: type) -> Any:
         """One optional column over all parts."""
         if all(getattr(lists, name) is None for lists in parts):
             return None
         columns = [
-            np.full(len(getattr(lists, n_missing)), missing, kind)
+            np.full(len(getattr(lists, n_missing)), np.nan, kind)
             if (column := getattr(lists, name)) is None
             else column
             for lists in parts
@@ -1137,7 +1057,6 @@ def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
         boundary=concat("boundary", "users", np.float32),
         reason=np.concatenate([lists.reason for lists in parts if lists.reason is not None]),
         expected_sizes=concat("expected_sizes", "users", np.float64),
-        propensities=concat("propensities", "items", np.float64, 1.0),
         source=parts[0].source,
         origin=parts[0].origin,
     )
@@ -1210,41 +1129,6 @@ def best_f1(scores: Scores, hits: Hits) -> tuple[Doubles, Ints]:
     )
     fill_f1_levels(hits.indptr, p, curve, lengths, level)
     return np.clip(level, LOWEST, HIGHEST), lengths
-
-
-def draw_explored(user_ids: pl.Series, timestamps: Longs | None, exploration: Exploration) -> Bools:
-    """(n,) which users get a longer list; depends on the id, the time and the seed only."""
-    times = np.zeros(len(user_ids), np.int64) if timestamps is None else timestamps
-    limit = int(exploration.share * 2.0**64)
-    is_drawn = np.empty(len(user_ids), np.bool_)
-    for row, (user_id, time) in enumerate(zip(user_ids.to_list(), times.tolist(), strict=True)):
-        text = f"{exploration.seed}\0{time}\0{user_id}".encode()
-        is_drawn[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) < limit
-    return is_drawn
-
-
-def extend_lists(lists: RankedLists, top: RankedLists, n_extra: Longs, propensity: float) -> RankedLists:
-    """Each list followed by its n_extra best candidates of `top` that it does not contain yet."""
-    items, scores, probabilities, propensities, sizes = [], [], [], [], []
-    missing = np.full(top.items.size, np.nan) if top.probabilities is None else top.probabilities
-    for row in range(len(lists)):
-        listed = slice(int(lists.indptr[row]), int(lists.indptr[row + 1]))
-        rest = np.arange(top.indptr[row], top.indptr[row + 1])
-        rest = rest[~np.isin(top.items[rest], lists.items[listed])][: n_extra[row]]
-        items += [lists.items[listed], top.items[rest]]
-        scores += [lists.scores[listed], top.scores[rest]]
-        if lists.probabilities is not None:
-            probabilities += [lists.probabilities[listed], missing[rest]]
-        propensities += [np.ones(listed.stop - listed.start), np.full(rest.size, propensity)]
-        sizes.append(listed.stop - listed.start + rest.size)
-    return replace(
-        lists,
-        indptr=starts(np.array(sizes, np.int64)),
-        items=np.concatenate(items),
-        scores=np.concatenate(scores),
-        probabilities=None if lists.probabilities is None else np.concatenate(probabilities),
-        propensities=np.concatenate(propensities),
-    )
 
 
 Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first

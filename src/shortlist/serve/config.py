@@ -35,7 +35,6 @@ class ServeConfig:
     max_connections: int = 800  # open connections of a worker
     timeout: float = 10.0  # seconds until a request is given up
     log_share: float = 1.0  # share of lists that are logged
-    explore: float = 0.0  # share of lists that run a few items longer, if the request does not say
     keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
     poll: float = 0.1  # seconds between two looks for new events and activations
     cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
@@ -55,7 +54,6 @@ class ServeConfig:
             "max_connections": (1, 1_000_000),
             "timeout": (0.1, 3_600),
             "log_share": (0, 1),
-            "explore": (0, 1),
             "keep_lists_days": (8, 36_500),  # feedback looks back for a week
             "poll": (0.02, 60),
             "keep_models": (1, 1_000),

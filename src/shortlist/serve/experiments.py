@@ -19,9 +19,6 @@ from typing import Any, Literal, Self, get_args
 
 import polars as pl
 
-from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.evaluation.experiment import ExperimentReport, evaluate_experiment
 from shortlist.serve.clock import now
@@ -38,7 +35,7 @@ COVARIATES = ["log_events_before"]
 
 ExperimentMetric = Literal["hits", "hits_per_item", "value", "f1", "empty"]
 OUTCOMES = (*get_args(ExperimentMetric), "shown")  # what `measure` returns
-OPTIONS = ("N", "cutoff", "min_items", "max_items", "explore")  # of a request, that an arm may set
+OPTIONS = ("N", "cutoff", "min_items", "max_items")  # of a request, that an arm may set
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,50 +326,3 @@ def measure(experiment: LiveExperiment, lists: Sequence[Any], events: Sequence[A
         "empty": float(not first),
         "shown": float(n_shown),
     }
-
-
-def read_log(store: EventStore, window_days: float, items: IdMap) -> tuple[RankedLists, Interactions]:
-    """(lists, truth) of logged lists that may have run longer at random, and what their users did afterwards.
-
-    Every list has a user of its own, named by its id. A cutoff learns from them with `fit(lists, truth,
-    shown=lists)`, and `evaluate_tails` says what one more item earns.
-    """
-    window = window_days * DAY
-    rows = store.lists_between(0.0, now() - window, LOGGED_LISTS, explored=True)
-    if not rows:
-        raise ConfigError(
-            f"the log has no list with `explore` that is older than {window_days:g} days; set explore in the "
-            "settings of the service, or use a shorter window."
-        )
-    events = defaultdict(list)
-    users = sorted({row.user_id for row in rows})
-    for event in store.events_of_users(users, rows[0].made, rows[-1].made + window):
-        events[event.user_id].append(event)
-    shown: list[tuple[str, str | None, int, float | None, float | None]] = []
-    chosen: list[tuple[str, str]] = []
-    for row in rows:
-        ids, propensities = json.loads(row.items), json.loads(row.propensities)
-        probabilities = json.loads(row.probabilities) if row.probabilities else [None] * len(ids)
-        shown += [
-            (row.list_id, item, rank, probability, propensity)
-            for rank, (item, probability, propensity) in enumerate(
-                zip(ids, probabilities, propensities, strict=True), 1
-            )
-        ] or [(row.list_id, None, 0, None, None)]
-        later = {e.item_id for e in events[row.user_id] if row.made <= e.received < row.made + window}
-        chosen += [(row.list_id, item) for item in sorted(later)]
-    if not chosen:
-        raise ConfigError(
-            f"the log has no event within {window_days:g} days of a list with `explore`; send events to the "
-            "service, or use a longer window."
-        )
-    kind = pl.Int64 if items.kind == "integer" else pl.String
-    numbers = {"rank": pl.Int64, "probability": pl.Float64, "propensity": pl.Float64}
-    schema = {"user_id": pl.String, "item_id": pl.String, **numbers}
-    frame = pl.DataFrame(shown, schema, orient="row").with_columns(
-        pl.col("item_id").cast(kind), score=-pl.col("rank").cast(pl.Float64)
-    )
-    truth = pl.DataFrame(chosen, {"user_id": pl.String, "item_id": pl.String}, orient="row")
-    return RankedLists.from_frame(frame), Interactions.from_frame(
-        truth.with_columns(pl.col("item_id").cast(kind))
-    )

@@ -20,11 +20,11 @@ import polars as pl
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, REASONS, RankedLists
-from shortlist.recommend.request import CutoffChoice, Exploration, RequestOptions
+from shortlist.recommend.request import CutoffChoice, RequestOptions
 from shortlist.serve.clock import now, timed_id
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
-from shortlist.serve.schemas import ExplorationBody, RecommendBody, RequestError, parse_ids
+from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
 
 OPTIONS = tuple(option.name for option in fields(RequestOptions) if option.name != "n_threads")
@@ -123,12 +123,9 @@ def build_job(
         check_count(len(ids), config.max_candidates, name)
         return _keep_known(parse_ids(ids, model.items_, name), model.items_, name, notes)
 
-    default = 0.0 if body.explain or body.N is not None else config.explore
-    explore = default if body.explore is None else body.explore
     options: dict[str, Any] = {
         **{name: getattr(body, name) for name in OPTIONS},
         "cutoff": "auto" if body.N is not None else cutoff,
-        "explore": Exploration(**dict(explore)) if isinstance(explore, ExplorationBody) else explore,
         "history": body.history
         and {key: parse_items(items, "history") for key, items in body.history.items()},
         "candidates": parse_items(body.candidates, "candidates"),
@@ -312,15 +309,12 @@ class _Rows:
         self.starts = lists.indptr.tolist()
         self.ids = [item_id for _, item_id in both]
         self.probabilities = None if lists.probabilities is None else _number_texts(lists.probabilities, n)
-        self.propensities = None if lists.propensities is None else _number_texts(lists.propensities, n)
         columns = [
             [start for start, _ in both],
             _number_texts(lists.scores, n),
             [b',"probability":'] * n,
             self.probabilities or [b"null"] * n,
         ]
-        if self.propensities is not None:
-            columns += [[b',"propensity":'] * n, self.propensities]
         if explained is not None:
             ids = lists.item_ids.to_ids(lists.items).to_list()
             columns += [[b',"contributions":'] * n, [orjson.dumps(explained.get(i, [])) for i in ids]]
@@ -336,15 +330,13 @@ class _Rows:
         """The items at positions start … end − 1 of all lists."""
         return b"".join(self._pieces[self._width * start : self._width * end])[1:]
 
-    def log_items(self, start: int, end: int) -> tuple[str, str | None, str | None]:
-        """Item ids, probabilities and propensities of a list as JSON, for the log."""
-        probabilities, propensities = (
+    def log_items(self, start: int, end: int) -> tuple[str, str | None]:
+        """Item ids and probabilities of a list as JSON, for the log."""
+        items, probabilities = (
             None if column is None else (b"[%b]" % b",".join(column[start:end])).decode()
-            for column in (self.probabilities, self.propensities)
+            for column in (self.ids, self.probabilities)
         )
-        if start == end:
-            probabilities = "[]"
-        return (b"[%b]" % b",".join(self.ids[start:end])).decode(), probabilities, propensities
+        return items or "[]", "[]" if start == end else probabilities
 
 
 def _answer(

@@ -25,7 +25,6 @@ from pydantic import (
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.errors import DataError, ShortlistError
-from shortlist.recommend.request import EXTRA_ITEMS
 
 MAX_WEIGHT = 1e6  # of an event; far below what float32 sums can hold
 
@@ -49,14 +48,6 @@ class Answer(BaseModel):
     """An answer: a field that is not declared is a defect of the service, not an addition."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class ExplorationBody(Body):
-    """How many lists run longer than the cutoff allows, and by how many items."""
-
-    share: Annotated[StrictFloat, Field(gt=0, le=1)]
-    extra_items: Annotated[StrictInt, Field(ge=1, le=100)] = EXTRA_ITEMS
-    seed: Annotated[StrictInt, Field(ge=0, le=2**63 - 1)] = 0
 
 
 class RecommendBody(Body):
@@ -98,11 +89,6 @@ class RecommendBody(Body):
     fallback: Literal["popular"] | None = Field(
         None, description='What to show instead of an empty list, for unknown users too: "popular".'
     )
-    explore: Fraction | ExplorationBody | None = Field(
-        None,
-        description="Share of lists that run a few items longer than the cutoff allows, so that a cutoff can "
-        "learn from the log; items then have a propensity. Default: the setting of the service.",
-    )
     explain: StrictBool = Field(
         False, description="Add the sources of each score. For one user only; the list is not logged."
     )
@@ -118,7 +104,6 @@ class ListItem(Answer):
     name: str | None = None
     score: float
     probability: float | None = None
-    propensity: float | None = Field(None, description="Probability of being shown; with `explore` only.")
     contributions: list[tuple[str, float]] | None = None
 
 
@@ -325,7 +310,6 @@ class ArmOptions(Body):
     cutoff: StrictStr | None = Field(None, max_length=200, description='"boundary" or a `cutoff_id`.')
     min_items: Length | None = None
     max_items: Length | None = None
-    explore: Fraction | None = None
 
 
 class ArmBody(Body):

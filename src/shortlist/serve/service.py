@@ -451,8 +451,8 @@ class Service:
 
 def takes_part(body: RecommendBody) -> bool:
     """Whether a request leaves the length of its lists to an experiment."""
-    given = (body.N, body.max_items, body.min_items, body.explore, body.cutoff)
-    return given == (None, None, 0, None, "auto") and not body.explain
+    given = (body.N, body.max_items, body.min_items, body.cutoff)
+    return given == (None, None, 0, "auto") and not body.explain
 
 
 async def _unless_gone(future: "asyncio.Future[ListResult]", receive: Receive) -> ListResult:

@@ -60,7 +60,6 @@ lists = sa.Table(
     sa.Column("made", sa.Float, nullable=False),
     sa.Column("items", sa.Text, nullable=False),  # JSON: item ids in order
     sa.Column("probabilities", sa.Text),  # JSON
-    sa.Column("propensities", sa.Text),  # JSON; of lists that may have been explored
     sa.Column("reason", sa.Text),
     sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
     sa.Column("used", sa.Boolean, nullable=False, default=False),  # whether its outcome is known
@@ -201,7 +200,6 @@ class ListRow(NamedTuple):
     made: float
     items: str
     probabilities: str | None
-    propensities: str | None
     reason: str | None
     share: float
     used: bool = False
@@ -395,18 +393,6 @@ class EventStore:
         ]
         if values:
             connection.execute(self._insert(exposures).on_conflict_do_nothing(), values)
-
-    def lists_between(self, start: float, end: float, limit: int, *, explored: bool = False) -> list[Any]:
-        """Logged lists of known users, oldest first; with `explored`, those that may have run longer."""
-        query = (
-            sa.select(lists)
-            .where(lists.c.made >= start, lists.c.made < end, lists.c.user_id.is_not(None))
-            .order_by(lists.c.made, lists.c.list_id)
-            .limit(limit)
-        )
-        if explored:
-            query = query.where(lists.c.propensities.is_not(None))
-        return self._rows(query)
 
     def open_lists(self, user_ids: Sequence[str], start: float, end: float) -> dict[str, list[Any]]:
         """Lists between two times in seconds whose outcome is not known, by user, oldest first."""

@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkAllocation", "allocate", "cut", "recommend"]
 
 REACH_SECONDS = 10.0  # to connect to the address of a master
-LIST_COLUMNS = ("rank", "score", "probability", "propensity", "boundary")
+LIST_COLUMNS = ("rank", "score", "probability", "boundary")
 
 
 class SparkAllocation(NamedTuple):
@@ -117,7 +117,7 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
             f"{', '.join(map(repr, df.columns[:12]))}; add one of them."
         )
     source = _sort_by_user(df, columns)
-    schema = _list_schema(source.schema["user_id"].dataType, source.schema["item_id"].dataType, columns)
+    schema = _list_schema(source.schema["user_id"].dataType, source.schema["item_id"].dataType)
     return source.mapInArrow(Task.of(cut_block, df.sparkSession, schema, files), schema)
 
 
@@ -133,7 +133,7 @@ def recommend(
         Spark DataFrame with a column of users; None: all users of the model, or of `history`.
     model
         A fitted model of any class, or the path of a saved one.
-    N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback, explore
+    N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback
         As in `recommend` of a model. `at` is one time for all users. `candidates` and `exclude` are the same
         for all, or a dictionary from user id to item ids.
     n_threads
@@ -175,22 +175,21 @@ def recommend(
         sessions = None
     fitted.plan([] if sessions is None or on_spark else None, replace(checked, history=None))
     item = _id_type(fitted.items_)
-    extra = ("propensity",) if checked.explore else ()
     if on_spark:
         _check_frame(sessions)
         columns = _history_columns(sessions)
         source = _sort_by_user(_rows_of_users(sessions, columns["user_id"], df), columns)
-        schema = _list_schema(source.schema["user_id"].dataType, item, extra)
+        schema = _list_schema(source.schema["user_id"].dataType, item)
         return source.mapInArrow(
             Task.of(recommend_sessions, source.sparkSession, schema, files, given), schema
         )
     if df is None:
         users = fitted.users_ if checked.history is None else session_users(checked.history)
         source = _session().range(len(users)).withColumnRenamed("id", "number")
-        schema = _list_schema(_id_type(users), item, extra)
+        schema = _list_schema(_id_type(users), item)
     else:
         source = spark_columns(df, {"user_id": _need_column(df, "user_id")}).distinct()
-        schema = _list_schema(source.schema["user_id"].dataType, item, extra)
+        schema = _list_schema(source.schema["user_id"].dataType, item)
     task = Task.of(recommend_block, source.sparkSession, schema, files, given | {"history": sessions})
     return source.mapInArrow(replace(task, by_user=False), schema)
 
@@ -253,7 +252,7 @@ def allocate(
         price, n_items, limit = _find_price(offers, budget)
     finally:
         offers.unpersist()
-    schema = _list_schema(user, item, columns)
+    schema = _list_schema(user, item)
     task = replace(task, run=allocate_block, schema=schema, options={"limit": limit})
     return SparkAllocation(source.mapInArrow(task, schema), price, n_items)
 
@@ -455,11 +454,10 @@ def _schema(**columns: Any) -> Any:
     return types.StructType([types.StructField(name, kind) for name, kind in kinds.items()])
 
 
-def _list_schema(user: Any, item: Any, columns: Container[str]) -> Any:
+def _list_schema(user: Any, item: Any) -> Any:
     """The Spark schema of lists whose ids have these types."""
-    extra = {"propensity": "double"} if "propensity" in columns else {}
     lists = {"score": "float", "probability": "double", "length": "int", "boundary": "float"}
-    return _schema(user_id=user, rank="int", item_id=item, **lists, reason="string", **extra)
+    return _schema(user_id=user, rank="int", item_id=item, **lists, reason="string")
 
 
 def _plan_allocation(
