@@ -1,4 +1,4 @@
-"""Arguments that several commands share: data and its columns, a saved model, hyperparameters, a cluster."""
+"""Arguments that several commands share: data and its columns, a saved model, hyperparameters, Spark."""
 
 import os
 import tomllib

@@ -36,10 +36,6 @@ Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
 ALL_ROWS = "true"  # the condition that every row fulfills
 
 
-class NoRowsError(DataError):
-    """No row of a table is left."""
-
-
 class ColumnNames(NamedTuple):
     """The name of each column in a table; None finds it by its conventional name or an alias, "" omits it."""
 
@@ -522,8 +518,7 @@ class Table:
         rows = f"{late.size:,} of {times.size:,} rows have a time in the future (column {name!r}: {listed}"
         rows += ", …)" if late.size > len(days) else ")"
         if self.options.future == "error" or (self.options.future == "drop" and late.size == times.size):
-            error = DataError if self.options.future == "error" else NoRowsError
-            raise error(
+            raise DataError(
                 f"a time must not lie in the future, which would move the lists of all users: {rows}; "
                 'correct the rows, drop them with future="drop" in read_interactions (--future drop), or '
                 'keep them with "keep".',
@@ -591,7 +586,7 @@ class Table:
         else:
             series = _collect(self._lazy, [name]).to_series()
         if len(series) == 0:
-            raise NoRowsError(
+            raise DataError(
                 "a table of interactions must have at least one row, got a header only; "
                 "check how it was exported."
             )
@@ -927,11 +922,6 @@ def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
 def is_future(times: Longs) -> Bools:
     """(n_rows,) whether times lie after tomorrow."""
     return times > (time.time() + ALLOWED_FUTURE) * 1e6
-
-
-def number_unit(low: float, high: float) -> str:
-    """What `parse_times` takes a column of numbers between these for: days, or the unit of the largest."""
-    return "days" if DAYS[0] <= low and high <= DAYS[1] else _unit(max(abs(low), abs(high)))[2]
 
 
 def parse_duration(name: str, value: str | timedelta) -> int:

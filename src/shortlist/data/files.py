@@ -15,7 +15,6 @@ from shortlist.data.columns import (
     PREVIEW_ROWS,
     REQUIRED,
     ColumnNames,
-    NoRowsError,
     ReadKeywords,
     ReadOptions,
     Table,
@@ -314,7 +313,7 @@ def _drop_missing(rows: Any, given: ColumnNames) -> tuple[Any, str | None]:
         return rows, None
     names = " or ".join(repr(roles[role]) for role in REQUIRED)
     if not n_filled:
-        raise NoRowsError(
+        raise DataError(
             f"{n_rows:,} of {n_rows:,} rows have no {names}, which leaves none; check the columns."
         )
     return rows.filter(

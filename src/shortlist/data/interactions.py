@@ -303,22 +303,6 @@ def rows_of_users(data: "Interactions", users: Ints) -> dict[str, Any]:
     }
 
 
-def fingerprint(users: IdMap, items: IdMap, columns: Iterable[npt.NDArray[Any] | None]) -> str:
-    """A stable hash of ids and of columns: row starts, items, basket starts, times and weights."""
-    digest = hashlib.blake2b(digest_size=16)
-    for ids in (users, items):
-        kind = "str" if ids.values.dtype == pl.String else "int"
-        digest.update(f"{kind}{len(ids)}".encode())
-        for start in range(0, len(ids), ID_BATCH):
-            text = "\0".join(map(str, ids.values[start : start + ID_BATCH].to_list()))
-            digest.update(("\0" * bool(start) + text).encode())
-    for column in columns:
-        digest.update(b"-" if column is None else str(column.dtype).encode())
-        if column is not None:
-            digest.update(bytes_of(column))
-    return digest.hexdigest()
-
-
 def baskets_follow_time(data: "Interactions") -> bool:
     """Whether a basket is all rows of a user with equal times (without times, all rows of a user)."""
     first, counts = np.empty(data.n_rows, np.bool_), np.zeros(data.n_users + 1, np.int64)
@@ -730,8 +714,18 @@ class Interactions(UsersAndItems):
     @cached_property
     def fingerprint(self) -> str:
         """A stable hash of ids, rows, times, baskets and weights."""
-        columns = self.indptr, self.item, self.baskets, self.time, self.weight
-        return fingerprint(self.users, self.items, columns)
+        digest = hashlib.blake2b(digest_size=16)
+        for ids in (self.users, self.items):
+            kind = "str" if ids.values.dtype == pl.String else "int"
+            digest.update(f"{kind}{len(ids)}".encode())
+            for start in range(0, len(ids), ID_BATCH):
+                text = "\0".join(map(str, ids.values[start : start + ID_BATCH].to_list()))
+                digest.update(("\0" * bool(start) + text).encode())
+        for column in (self.indptr, self.item, self.baskets, self.time, self.weight):
+            digest.update(b"-" if column is None else str(column.dtype).encode())
+            if column is not None:
+                digest.update(bytes_of(column))
+        return digest.hexdigest()
 
     @cached_property
     def end_time(self) -> int:

@@ -10,7 +10,6 @@ import polars as pl
 from shortlist.core.params import short_repr
 from shortlist.data.columns import (
     ColumnNames,
-    NoRowsError,
     match_columns,
     parse_numbers,
 )
@@ -146,7 +145,7 @@ def _filter(rows: pl.LazyFrame, condition: pl.Expr, text: str, notes: list[str])
     n_kept = int(is_kept.fill_null(False).sum())
     if not n_kept:
         seen = "; ".join(f"{name}: {_examples(values[name])}" for name in columns[:3])
-        raise NoRowsError(
+        raise DataError(
             f"where must leave some rows, got none of {values.height:,} by {text[:70]!r}; values are {seen}.",
             parameter="where",
         )

@@ -47,101 +47,62 @@ SUMS = ("dcg", "dcg_capped", "precision_sum", "expected_hits", "gain", "gain_dcg
 PER_USER = ("lengths", "hits", "first", "dcg", "dcg_capped", "precision_sum", "confidence")  # of a Report
 
 
-class ChunkSums(NamedTuple):
-    """The sums of one part of the lists."""
-
-    rows: Ints  # (n,) evaluated users with a list, ascending
-    per_user: dict[str, Any]  # of COUNTS and SUMS, (n,) each
-    totals: tuple[Longs, ...]  # times shown and hit of each item, and sums per cell of probability
-    unknown_items: pl.Series | None
-    n_lists: int
-    has_probabilities: bool
-    origin: Any  # what the lists were made from
-
-
-def empty_sums(n: int) -> dict[str, Any]:
-    """The sums of n users before the first list."""
-    return {name: np.zeros(n, np.int32) for name in COUNTS} | {name: np.zeros(n) for name in SUMS}
-
-
-def empty_totals(n_items: int) -> tuple[Longs, ...]:
-    """The totals before the first list."""
-    return np.zeros(n_items, np.int64), np.zeros(n_items, np.int64), np.zeros((CELLS, 3), np.int64)
-
-
 class MetricAccumulator:
     """Adds up metrics over parts of lists; its memory grows with users and items, not with list lengths."""
 
     def __init__(self, truth: GroundTruth, history: Interactions | None, max_items: int) -> None:
         self.truth, self.max_items = truth, max_items
         self.history: Truth | None = None if history is None else truth.history(history)
-        self.per_user, self.totals = empty_sums(truth.n_rows), empty_totals(len(truth.items))
+        n_users, n_items = truth.n_rows, len(truth.items)
+        self.per_user: dict[str, Any] = {name: np.zeros(n_users, np.int32) for name in COUNTS}
+        self.per_user |= {name: np.zeros(n_users) for name in SUMS}
         self.per_user["confidence"][:] = np.nan
+        # times shown and hit of each item, and sums per cell of probability
+        self.totals = np.zeros(n_items, np.int64), np.zeros(n_items, np.int64), np.zeros((CELLS, 3), np.int64)
         self.has_list: Bools = np.zeros(truth.n_rows, np.bool_)
         self.unknown_items: list[pl.Series] = []
         self.n_lists = self.ignored = 0
         self.has_probabilities: bool | None = None
 
-    def evaluate_file(self, path: Path) -> ChunkSums:
-        """The sums of the lists in one file."""
-        return self.evaluate(RankedLists.read(path))
-
-    def evaluate(self, lists: RankedLists) -> ChunkSums:
-        """The sums of some lists; they are not added, and can be computed anywhere."""
-        chunk = self.truth.chunk(lists)
+    def add(self, lists: RankedLists) -> None:
+        """Add the sums of some lists; a user has one list in all of them."""
+        chunk, lengths = self.truth.chunk(lists), lists.lengths
         counted = chunk.order[chunk.row[chunk.order] >= 0]
-        rows, n, lengths = chunk.row[counted], counted.size, np.diff(lists.indptr)
-        local = np.full(chunk.row.size, -1, np.int32)
-        local[counted] = np.arange(n, dtype=np.int32)
-        local_chunk, truth = chunk._replace(row=local), _take_rows(self.truth.truth, rows)
-        per_user, totals = empty_sums(n), empty_totals(len(self.truth.items))
+        rows, sums = chunk.row[counted], self.per_user
+        self._check(rows, lists.probabilities is not None)
+        self.has_list[rows] = True
+        self.n_lists += len(lists)
+        self.ignored += len(lists) - rows.size
         p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
-        sums = PerUserSums(*(per_user[name] for name in PerUserSums._fields[: -len(totals)]), *totals)
+        fields = PerUserSums._fields[: -len(self.totals)]
+        into = PerUserSums(*(sums[name] for name in fields), *self.totals)
         longest = discounts(int(lengths.max(initial=1)))
-        evaluate_lists(local_chunk, truth, read_only(p), longest, self.max_items, sums)
+        evaluate_lists(chunk, self.truth.truth, read_only(p), longest, self.max_items, into)
+        shown_to = np.repeat(chunk.row, lengths)
         if self.history is not None:
             is_repeat, is_hit = np.zeros((2, lists.items.size), np.bool_)
-            mark_hits(local_chunk, _take_rows(self.history, rows), is_repeat)
-            mark_hits(local_chunk, truth, is_hit)
-            row = np.repeat(local, lengths)
-            per_user["repeats_shown"] = np.bincount(row[is_repeat], minlength=n).astype(np.int32)
-            per_user["repeat_hits"] = np.bincount(row[is_repeat & is_hit], minlength=n).astype(np.int32)
-        confidence, filled = np.full(n, np.nan), np.flatnonzero(lengths[counted])
+            mark_hits(chunk, self.history, is_repeat)
+            mark_hits(chunk, self.truth.truth, is_hit)
+            for name, marked in (("repeats_shown", is_repeat), ("repeat_hits", is_repeat & is_hit)):
+                users, counts = np.unique(shown_to[marked], return_counts=True)
+                sums[name][users] = counts
+        filled = counted[lengths[counted] > 0]
         values = lists.scores if lists.probabilities is None else lists.probabilities
-        confidence[filled] = values[lists.indptr[counted[filled]]]
-        per_user |= {"lengths": lengths[counted].astype(np.int32), "confidence": confidence}
-        unknown = np.empty(0, np.int32)
+        sums["confidence"][chunk.row[filled]] = values[lists.indptr[filled]]
+        sums["lengths"][rows] = lengths[counted]
         if (chunk.code < 0).any():
-            unknown = lists.items[np.repeat(local >= 0, lengths) & (chunk.code[lists.items] < 0)]
-        return ChunkSums(
-            rows=rows,
-            per_user=per_user,
-            totals=totals,
-            unknown_items=lists.item_ids.to_ids(np.unique(unknown)) if unknown.size else None,
-            n_lists=len(lists),
-            has_probabilities=lists.probabilities is not None,
-            origin=lists.origin,
-        )
+            unknown = lists.items[(shown_to >= 0) & (chunk.code[lists.items] < 0)]
+            self.unknown_items.append(lists.item_ids.to_ids(np.unique(unknown)))
 
-    def add(self, sums: ChunkSums) -> None:
-        """Add the sums of one chunk."""
-        rows = sums.rows
+    def _check(self, rows: Ints, has_probabilities: bool) -> None:
+        """Raise DataError if a user has a second list, or only some chunks have probabilities."""
         if self.has_list[rows].any():
             raise DataError("a user must have one list, got a user in two chunks; remove one of the lists.")
-        if self.has_probabilities not in (None, sums.has_probabilities):
+        if self.has_probabilities not in (None, has_probabilities):
             raise DataError(
                 "either all chunks or none must have probabilities, got both kinds; drop the probabilities."
             )
-        self.has_probabilities = sums.has_probabilities
-        self.has_list[rows] = True
-        self.n_lists += sums.n_lists
-        self.ignored += sums.n_lists - rows.size
-        for name, values in sums.per_user.items():
-            self.per_user[name][rows] = values
-        for total, more in zip(self.totals, sums.totals, strict=True):
-            total += more
-        if sums.unknown_items is not None:
-            self.unknown_items.append(sums.unknown_items)
+        self.has_probabilities = has_probabilities
 
     def report(self) -> Report:
         """The report on all chunks added so far."""
@@ -183,12 +144,6 @@ class MetricAccumulator:
             shown=self.per_user["repeats_shown"],
             hits=self.per_user["repeat_hits"],
         )
-
-
-def _take_rows(truth: Truth, rows: Ints) -> Truth:
-    """The items of some rows."""
-    scratch = np.full_like(truth.stamp, -1), truth.weight, np.empty_like(truth.gain)
-    return Truth(truth.start[rows], truth.end[rows], truth.item, *scratch)
 
 
 def evaluate(
@@ -271,13 +226,13 @@ def evaluate(
         GroundTruth(truth, history, users, weighted=gains is not None), history, max_items
     )
     if isinstance(lists, (str, Path)) and Path(lists).is_dir():
-        chunks = map(metrics.evaluate_file, list_parts(Path(lists)))
+        parts: Iterable[RankedLists] = map(RankedLists.read, list_parts(Path(lists)))
     else:
-        chunks = map(metrics.evaluate, as_chunks(lists))
-    for number, sums in enumerate(chunks):
-        metrics.add(sums)
+        parts = as_chunks(lists)
+    for number, part in enumerate(parts):
+        metrics.add(part)
         if number == 0:
-            warn_if_trained_on((sums.origin,), truth, "the metrics are too high")
+            warn_if_trained_on((part.origin,), truth, "the metrics are too high")
     report = metrics.report()
     return report if money is None else replace(report, money=money)
 

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1 << 17  # rows of whole users that a task holds at once
 ROW = "shortlist_row"  # number of a row among those of its user
 Batches = Iterator["pa.RecordBatch"]
+Run = Callable[..., "Iterator[pl.DataFrame]"]
 _loaded: dict[str, dict[str, Any]] = {}  # name of the last files of this process → what they hold
-
-
 PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "polars")
 
 
@@ -59,14 +58,11 @@ def check_code(expected: dict[str, str], actual: dict[str, str], host: str) -> N
             )
 
 
-def worker_environment(n_threads: int) -> dict[str, str]:
-    """Environment variables of worker processes: they use the driver's cache of compiled code."""
+def worker_environment() -> dict[str, str]:
+    """Environment variables of workers: one thread each, and the driver's cache of compiled code."""
     names = ("NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_DISABLE_JIT")
     given = {name: os.environ[name] for name in names if name in os.environ}
-    return given | {"OMP_NUM_THREADS": str(n_threads)}
-
-
-Run = Callable[..., "Iterator[pl.DataFrame]"]
+    return given | {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 
 
 @dataclass(frozen=True)
@@ -96,8 +92,8 @@ class Task:
         for name, content in (files or {}).items():
             digest.update(name.encode() + content)
         shared = session.sparkContext.broadcast(dict(files)) if files else None
-        environment = worker_environment(1) | {"POLARS_MAX_THREADS": "1"}
-        return cls(run, schema, digest.hexdigest(), shared, options or {}, code_stamp(), environment)
+        stamp, environment = code_stamp(), worker_environment()
+        return cls(run, schema, digest.hexdigest(), shared, options or {}, stamp, environment)
 
     def __call__(self, batches: Batches) -> Batches:
         """Run in a worker; the first block of new files has the machine's turn to compile kernels."""

@@ -47,12 +47,7 @@ from shortlist.models.factorization.parameters import (
     parameter_shapes,
     set_untrained_users,
 )
-from shortlist.models.factorization.representation import (
-    GrowingTrend,
-    Representation,
-    Trend,
-    UserFactors,
-)
+from shortlist.models.factorization.representation import GrowingTrend, Representation, Trend, UserFactors
 from shortlist.models.factorization.schedule import random_bits
 from shortlist.models.factorization.training import (
     STOPPED,

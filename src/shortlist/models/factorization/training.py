@@ -1,8 +1,8 @@
 """Training: the rows, the trainer that holds the parameters meanwhile, and the loop over epochs.
 
-The loop reports progress, stops early, and shrinks steps after divergence. An epoch
-changes the parameters in place. If Ctrl-C interrupts it, some of them have already changed. The best
-parameters on validation data are stored separately; without validation data, the changed ones are kept.
+The loop reports progress, stops early, and shrinks steps after divergence. An epoch changes the parameters in
+place. If Ctrl-C interrupts it, some of them have already changed. The best parameters on validation data are
+stored separately; without validation data, the changed ones are kept.
 """
 
 import math
@@ -24,11 +24,7 @@ from shortlist.errors import TrainingError
 from shortlist.kernels.rows import ItemSets, no_sets, starts
 from shortlist.kernels.sgd import TERMS, Parameters, permute_rows
 from shortlist.models.factorization.objective import LossSample, single_precision
-from shortlist.models.factorization.parameters import (
-    freeze,
-    mean_user,
-    set_untrained_users,
-)
+from shortlist.models.factorization.parameters import freeze, mean_user, set_untrained_users
 from shortlist.models.factorization.representation import GrowingTrend, Representation
 from shortlist.models.factorization.schedule import (
     MAX_MEAN,
@@ -343,7 +339,7 @@ class Progress:
     loss: float  # on a fixed sample of the training data
     score: float | None  # validation F1 at its best N
     updates_per_second: float
-    lr: float = 0.0  # the step size of the next epoch; below the model's lr if larger steps diverged
+    lr: float  # the step size of the next epoch; below the model's lr if larger steps diverged
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,7 +166,7 @@ class Rolling(ABC, Generic[T]):
     """Solutions after a growing number of baskets, each computed when it is first needed.
 
     The times of the solutions depend only on the number of earlier baskets, so later events change nothing.
-    Safe for concurrent use; cached solutions are not pickled.
+    Safe for concurrent use.
     """
 
     max_cached: int
@@ -222,12 +222,6 @@ class Rolling(ABC, Generic[T]):
     @abstractmethod
     def _extend(self, solution: T, more: int) -> T:
         """The same solution for a history with more items."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_cache": {}, "_lock": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=RLock())
 
 
 MAX_ITEMS = 1000  # items with the most buyers; the others have no weights
