@@ -269,6 +269,7 @@ def test_halves_train_with_the_content_of_items(monkeypatch):
         return fit_model(*args, items=items, **rest)
 
     monkeypatch.setattr(auto_choice, "fit_model", record)
+    monkeypatch.setattr(sl.ContentProfile, "uses_epochs", True)  # as a model of another package may
     data = sl.load_dataset("sample")
     table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * (data.n_items // 2)})
     monkeypatch.setattr(sl.BPRMF, "uses_content", True)  # as a model of another package may

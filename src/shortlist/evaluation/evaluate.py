@@ -58,7 +58,8 @@ class MetricAccumulator:
         self.per_user |= {name: np.zeros(n_users) for name in SUMS}
         self.per_user["confidence"][:] = np.nan
         # times shown and hit of each item, and sums per cell of probability
-        self.totals = np.zeros(n_items, np.int64), np.zeros(n_items, np.int64), np.zeros((CELLS, 3), np.int64)
+        shapes: tuple[Any, ...] = (n_items, n_items, (CELLS, 3))
+        self.totals: list[Longs] = [np.zeros(shape, np.int64) for shape in shapes]
         self.has_list: Bools = np.zeros(truth.n_rows, np.bool_)
         self.unknown_items: list[pl.Series] = []
         self.n_lists = self.ignored = 0
