@@ -1,7 +1,7 @@
 """Photograph the page of the service for the README.
 
-Start `shortlist serve --demo`, then pass the address that it prints:
-python docs/screenshot.py 'http://127.0.0.1:8000/#token=…'
+Start `shortlist demo --serve`, then run
+python docs/screenshot.py http://127.0.0.1:8000/
 """
 
 import shutil

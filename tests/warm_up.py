@@ -9,7 +9,7 @@ import sys
 from functools import cache
 
 import shortlist as sl
-from shortlist.cli import warmup
+from shortlist import warmup
 from tests.models import cases
 
 
@@ -27,9 +27,9 @@ def fit(number):
 
 @cache
 def fitted(number):
-    """A model of the list of `shortlist warmup`."""
+    """A model of the list of `warmup.list_models`."""
     data, split = sample()
-    model, items = list(warmup.models(data))[number]
+    model, items = list(warmup.list_models(data))[number]
     return model.fit(split.train_valid, items=items)
 
 
@@ -40,17 +40,21 @@ def fit_case(name):
 
 def use(number):
     """Compile what a fitted model needs for lists."""
-    warmup.use(fitted(number), sample()[1])
+    warmup.use_model(fitted(number), sample()[1])
 
 
 def use_data():
     """Compile what needs no particular model."""
-    warmup.use_data(*sample())
+    data, split = sample()
+    warmup.use_cutoffs(split)
+    warmup.use_tables(data)
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends the other processes too
-    others = range(len(list(warmup.models(sample()[0]))) - 1, 0, -1)  # the slowest first
+    others = range(
+        len(list(warmup.list_models(sample()[0]))) - 1, 0, -1
+    )  # TwoStage, the slowest, is among the first
     with multiprocessing.get_context("spawn").Pool(int(sys.argv[1])) as pool:
         # Lists of the first model need what all lists need; meanwhile other processes train the others.
         calls = [

@@ -12,7 +12,7 @@ import pytest
 from cyclopts import App
 
 from shortlist.cli import app, main
-from shortlist.cli.app import MODULES, explain_failure
+from shortlist.cli.app import explain_failure
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from tests.test_text import URIS
 
@@ -209,7 +209,7 @@ def test_summary_of_a_command_is_the_first_line_of_its_help(capsys, command):
 
 @pytest.mark.parametrize("command", app.COMMANDS)
 def test_help_fits_80_columns_without_breaking_lines_twice(command):
-    module = importlib.import_module(f"shortlist.cli.{MODULES.get(command, command)}")
+    module = importlib.import_module(f"shortlist.cli.{command}")
     function = getattr(module, f"{command}_command")
     is_group = isinstance(function, App)
     functions = [each.default_command for each in function.subapps] if is_group else [function]

@@ -130,7 +130,7 @@ def test_fit_writes_the_held_out_rows(trained):
 
 def test_fit_recommend_evaluate(trained, capsys):
     run(capsys, "recommend", trained / "model", "--out", trained / "lists.parquet")
-    found = run_json(capsys, "evaluate", trained / "lists.parquet", trained / "held.parquet")
+    found = run_json(capsys, "evaluate", trained / "lists.parquet", "--truth", trained / "held.parquet")
     assert found["users"] == 300
     assert found["all"]["f1"] > 0.05  # three epochs; random lists score .03
 
@@ -150,7 +150,7 @@ def test_all_list_formats_evaluate_to_the_same_scores(trained, capsys, ending):
     for out in (trained / f"same.{ending}", trained / "same.parquet"):
         run(capsys, "recommend", trained / "model", "--out", out)
     one, other = (
-        run_json(capsys, "evaluate", trained / name, trained / "held.parquet")["all"]["f1"]
+        run_json(capsys, "evaluate", trained / name, "--truth", trained / "held.parquet")["all"]["f1"]
         for name in (f"same.{ending}", "same.parquet")
     )
     assert one == pytest.approx(other)
@@ -334,7 +334,7 @@ def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
         (["fit", "sample", "--set", "n_factors"], "--set must be NAME=VALUE, got 'n_factors'"),
         (["fit", "sample", "--config", "/dev/null"], 'must contain model = "…"'),
         (["fit", "sample", "--cutoff", "ExpectdF1"], 'Did you mean "ExpectedF1"?'),
-        (["evaluate", "a", "b", "--max_itms", "3"], "Did you mean --max_items?"),
+        (["evaluate", "a", "--truth", "b", "--max_itms", "3"], "Did you mean --max_items?"),
         (["fit", "sample", "--set", "alpha=3", "--quick"], "alpha must be a number between"),
         (["fit", "sample", "--trials", "2", "--quick"], "--trials tries several settings"),
         (["fit", "sample", "--trials", "2", "--set", "lr=0.1"], "--trials tries several settings"),
@@ -342,7 +342,7 @@ def test_counting_model_gets_a_cutoff_too(tmp_path, capsys):
         (["fit", "sample", "--test", "held.txt"], "change the file name"),
         (["recommend", "nowhere"], "no saved model at nowhere"),
         (["inspect", "nowhere"], "no saved model at nowhere"),
-        (["evaluate", "nowhere.parquet", "held.parquet"], "nowhere.parquet"),
+        (["evaluate", "nowhere.parquet", "--truth", "sample"], "nowhere.parquet"),
     ],
 )
 def test_invalid_input_is_reported_in_one_sentence(capsys, tmp_path, monkeypatch, words, sentence):
@@ -447,17 +447,33 @@ def test_file_that_is_not_a_model_is_not_overwritten(trained, capsys):
     assert (trained / "events.csv").is_file()
 
 
-def test_compare_prints_and_writes_the_same_table(tmp_path, capsys):
+def test_several_files_of_lists_are_compared(tmp_path, capsys):
     lists, truth = tmp_path / "a.csv", tmp_path / "truth.csv"
     lists.write_text("user_id,item_id,rank\nu,x,1\nv,y,1\n")
     other = tmp_path / "b.csv"
     other.write_text("user_id,item_id,rank\nu,y,1\nv,y,1\n")
     truth.write_text("user_id,item_id\nu,x\nv,y\n")
-    command = ["compare", f"good={lists}", str(other), "--truth", str(truth)]
+    command = ["evaluate", f"good={lists}", str(other), "--truth", str(truth)]
     assert main([*command, "--json"]) == 0
     table = json.loads(capsys.readouterr().out)["table"]
     assert [(row["model"], row["F1"]) for row in table] == [("good", 1.0), ("b", 0.5)]
     assert main([*command, "--out", str(tmp_path / "table.md")]) == 0
     assert "| good" in (tmp_path / "table.md").read_text()
-    assert main(["compare", str(lists), str(lists), "--truth", str(truth)]) == 2
+    assert main([*command, "--out", str(tmp_path / "table.tex"), "--baseline", "b"]) == 0
+    assert "tabular" in (tmp_path / "table.tex").read_text()
+    assert main(["evaluate", str(lists), "--truth", str(truth), "--out", str(tmp_path / "table.csv")]) == 0
+    assert (tmp_path / "table.csv").read_text().splitlines()[1].startswith("a,")
+    capsys.readouterr()
+    assert main(["evaluate", str(lists), str(lists), "--truth", str(truth)]) == 2
     assert "different names" in capsys.readouterr().err
+    assert main([*command, "--history", str(truth)]) == 2
+    assert "--history belongs to one file of lists" in capsys.readouterr().err
+
+
+def test_a_file_may_have_an_equals_sign_in_its_name(tmp_path, capsys):
+    folder = tmp_path / "day=2024-05-01"
+    folder.mkdir()
+    (folder / "lists.csv").write_text("user_id,item_id,rank\nu,x,1\nv,y,1\n")
+    (tmp_path / "truth.csv").write_text("user_id,item_id\nu,x\nv,y\n")
+    report = run_json(capsys, "evaluate", folder / "lists.csv", "--truth", tmp_path / "truth.csv")
+    assert report["all"]["f1"] == 1.0

@@ -63,3 +63,17 @@ def test_a_simpler_model_is_used_without_lightgbm(offline, capsys, monkeypatch):
     out, err = capsys.readouterr()
     assert json.loads(out)["model"] == "TIFUKNN"
     assert "LightGBM is not installed, so a simpler model is used; pip install lightgbm." in err
+
+
+def test_a_model_is_trained_once_and_served(offline, capsys, monkeypatch):
+    served = []
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setattr("shortlist.cli.serve.serve_command", served.append)
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert main(["demo", "--serve"]) == 0
+    assert "training TIFUKNN" in capsys.readouterr().err
+    assert main(["demo", "--serve"]) == 0
+    assert "training" not in capsys.readouterr().err
+    assert served == [f"cache/shortlist/demo/sample-{sl.__version__}.shortlist"] * 2
+    assert 0 < (sl.load_model(served[0]).recommend().lengths == 0).mean() < 0.3
+    assert [path.name for path in Path().iterdir()] == ["cache"]

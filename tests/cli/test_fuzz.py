@@ -35,7 +35,7 @@ VALUES = (
     "postgresql://nobody@localhost:1/x", "http://x", "uniform", "auto", "none", "popular", "random", "tpe",
 )  # fmt: skip
 SLOW = ("n_epochs", "n_threads", "trials", "jobs", "folds", "seeds")  # large values are valid, but slow
-COMMANDS = ("fit", "recommend", "evaluate", "compare", "inspect")
+COMMANDS = ("fit", "recommend", "evaluate", "inspect")
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +238,7 @@ def test_random_flags(originals, workdir, capsys):
     flags = {command: flags_of(command) for command in COMMANDS}
     firsts = {
         "fit": ["events.csv"], "recommend": ["model"], "inspect": ["model"],
-        "evaluate": ["lists.csv", "held.parquet"], "compare": ["lists.csv", "--truth", "held.parquet"],
+        "evaluate": ["lists.csv", "--truth", "held.parquet"],
     }  # fmt: skip
     for number in range(80 * TIMES):
         restore(originals)
@@ -282,7 +282,7 @@ def test_random_words(workdir, capsys):
         ["recommend", "model", "--out", "many"],
         ["fit", "events.csv", "--out", "/dev/full"],
         ["fit", "events.csv", "--test", "many", "--model", "Popularity"],
-        ["compare", "lists.csv", "--truth", "held.parquet", "--out", "model"],
+        ["evaluate", "lists.csv", "--truth", "held.parquet", "--out", "model"],
     ],
 )
 def test_unwritable_paths(workdir, capsys, words, monkeypatch):
@@ -302,7 +302,7 @@ WRITERS = {
     "parquet": (["recommend", "model", "--out", "lists.parquet", "--N", "2"], "lists.parquet"),
     "csv": (["recommend", "model", "--out", "lists.csv", "--N", "3"], "lists.csv"),
     "jsonl": (["recommend", "model", "--out", "lists.jsonl", "--N", "4"], "lists.jsonl"),
-    "compare": (["compare", "lists.csv", "--truth", "held.parquet", "--out", "new.txt"], "new.txt"),
+    "evaluate": (["evaluate", "lists.csv", "--truth", "held.parquet", "--out", "new.txt"], "new.txt"),
 }
 
 

@@ -86,7 +86,7 @@ def test_the_last_week_is_held_out(folder):
 
 def test_evaluation_of_everyone(folder, capsys):
     money = ["--gain", "1", "--cost", "0.05"]
-    words = ["evaluate", folder / "lists.parquet", folder / "held.parquet", *money, "--json"]
+    words = ["evaluate", folder / "lists.parquet", "--truth", folder / "held.parquet", *money, "--json"]
     code, out, _ = run(capsys, *words)
     assert code == 0
     buyers = json.loads(out)
@@ -96,7 +96,7 @@ def test_evaluation_of_everyone(folder, capsys):
     text = run(capsys, *words[:-1])[1]
     assert "earned per 1,000 users" in text
     lists = [folder / "ten.parquet", folder / "lists.parquet"]
-    words = ["compare", *lists, "--truth", folder / "held.parquet", *money, "--users", "everyone", "--json"]
+    words = ["evaluate", *lists, "--truth", folder / "held.parquet", *money, "--users", "everyone", "--json"]
     table = json.loads(run(capsys, *words)[1])["table"]
     assert table[1]["earned per 1,000 users"] == pytest.approx(everyone["money"]["per_1000_users"])
     assert table[0]["earned per 1,000 users"] < table[1]["earned per 1,000 users"]

@@ -89,9 +89,9 @@ def test_control_characters_of_ids_and_names_are_escaped(workdir, capsys):
     for suffix in ("csv", "parquet", "jsonl"):
         run(["recommend", "m", "--N", "2", "--out", f"l\x1b[1m.{suffix}"], capsys)
         assert set(sl.RankedLists.read(f"l\x1b[1m.{suffix}").users.values) == set(EVIL)  # files keep the ids
-    run(["evaluate", "l\x1b[1m.csv", "held.parquet"], capsys)
-    run(["compare", "l\x1b[1m.csv", "x\x1b[2J=l\x1b[1m.jsonl", "--truth", "held.parquet"], capsys)
-    run(["compare", "l\x1b[1m.csv", "x\x1b[2J=l\x1b[1m.jsonl", "--truth", "held.parquet", "--json"], capsys)
+    run(["evaluate", "l\x1b[1m.csv", "--truth", "held.parquet"], capsys)
+    run(["evaluate", "l\x1b[1m.csv", "x\x1b[2J=l\x1b[1m.jsonl", "--truth", "held.parquet"], capsys)
+    run(["evaluate", "l\x1b[1m.csv", "x\x1b[2J=l\x1b[1m.jsonl", "--truth", "held.parquet", "--json"], capsys)
 
 
 def test_control_characters_in_errors_are_escaped(workdir, capsys):
@@ -128,8 +128,7 @@ def test_the_password_of_a_database_is_nowhere(workdir, capsys, source):
         *run(["fit", source, "--out", "m", "--json", *query, *COUNTED], capsys),
         *run(["fit", source, "--out", "m", "--trials", "2", *query, *COUNTED], capsys),
         *run(["fit", source, "--out", "m", "--query", "SELECT * FROM none", *COUNTED], capsys, code=2),
-        *run(["evaluate", source, "held.csv"], capsys, code=2),
-        *run(["compare", source, "--truth", "held.csv"], capsys, code=2),
+        *run(["evaluate", source, "--truth", "held.csv"], capsys, code=2),
         *run(["recommend", source], capsys, code=2),
     ]
     assert "sqlite:///shop.db" in "".join(shown)
@@ -153,10 +152,7 @@ with guard_reading("x.csv"):
     assert done.stderr == "a note\nat once\n"
 
 
-@pytest.mark.parametrize(
-    "command", [["evaluate", "bad.parquet", "t.csv"], ["compare", "bad.parquet", "--truth", "t.csv"]]
-)
-def test_panics_on_lists_are_not_shown(workdir, command, monkeypatch, capfd):
+def test_panics_on_lists_are_not_shown(workdir, monkeypatch, capfd):
     (workdir / "bad.parquet").write_bytes(b"PAR1")
     (workdir / "t.csv").write_text("user_id,item_id\nu,x\nv,y\n")
 
@@ -165,7 +161,7 @@ def test_panics_on_lists_are_not_shown(workdir, command, monkeypatch, capfd):
         raise sl.errors.DataError("bad.parquet: damaged.")
 
     monkeypatch.setattr("shortlist.data.lists.read_table", panic)
-    assert main(command) == 2
+    assert main(["evaluate", "bad.parquet", "--truth", "t.csv"]) == 2
     shown = capfd.readouterr().err
     assert "shortlist: bad.parquet: damaged." in shown
     assert "panicked" not in shown

@@ -35,7 +35,7 @@ def run_all(capsys, *source):
     about = json.loads(capsys.readouterr().out)
     assert main(["recommend", "shop.shortlist", "--out", "lists.parquet"]) == 0
     capsys.readouterr()
-    assert main(["evaluate", "lists.parquet", "held.parquet", "--json"]) == 0
+    assert main(["evaluate", "lists.parquet", "--truth", "held.parquet", "--json"]) == 0
     return about["data"], json.loads(capsys.readouterr().out)
 
 
@@ -102,14 +102,15 @@ class TestWhatWasRead:
         assert f"columns: {shown}\n" == MAPPING
         assert main(["recommend", "shop.shortlist", "--out", "lists.csv"]) == 0
         capsys.readouterr()
-        assert main(["evaluate", "lists.csv", "held.csv", "--history", "orders.csv", "--json"]) == 0
+        words = ["evaluate", "lists.csv", "--truth", "held.csv", "--history", "orders.csv"]
+        assert main([*words, "--json"]) == 0
         out, err = capsys.readouterr()
         json.loads(out)
         assert "lists.csv: 20 lists" in err
         assert "sorted by rank" in err
         assert "columns: user_id = user_id, item_id = item_id, timestamp = timestamp" in err
         assert MAPPING in err
-        assert main(["compare", "lists.csv", "--truth", "orders.csv"]) == 0
+        assert main(["evaluate", "lists.csv", "--truth", "orders.csv"]) == 0
         assert MAPPING in capsys.readouterr().err
 
     def test_returns_can_be_kept(self, here, capsys):

@@ -225,17 +225,10 @@ def test_models_without_lists_say_so(tmp_path, capsys):
 
 
 # ------------------------------------------------------------------ evaluate
-@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
-def test_swapped_files_are_refused(folder, capsys, ending):
-    lists, held = folder / f"lists.{ending}", folder / "held.parquet"
-    assert run(capsys, "evaluate", lists, held)[0] == 0
-    refuse(capsys, "the lists come first and the truth second", "evaluate", held, lists)
-
-
 def test_truth_of_other_users_is_refused(folder, capsys):
     other = folder / "other.csv"
     pl.DataFrame({"user_id": ["x"], "item_id": ["i1"], "timestamp": [1]}).write_csv(other)
-    refuse(capsys, "lists of other users", "evaluate", folder / "lists.csv", other)
+    refuse(capsys, "lists of other users", "evaluate", folder / "lists.csv", "--truth", other)
 
 
 def test_a_flag_for_users_without_a_user_is_refused(folder, capsys):
@@ -265,7 +258,8 @@ def test_no_list_is_worth_its_cost(folder, capsys):
 def test_a_model_is_not_a_file_of_lists(folder, capsys):
     held, saved = folder / "held.parquet", folder / "copy.shortlist"
     saved.write_bytes((folder / "f1").read_bytes())
-    refuse(capsys, "shortlist recommend .*copy.shortlist --out lists.parquet", "evaluate", saved, held)
+    advice = "shortlist recommend .*copy.shortlist --out lists.parquet"
+    refuse(capsys, advice, "evaluate", saved, "--truth", held)
     refuse(capsys, "it is a saved model; pass the file with the interactions", "fit", saved)
 
 
@@ -273,6 +267,6 @@ def test_the_file_of_lists_with_another_column_is_named(folder, tmp_path, capsys
     own = tmp_path / "own.csv"
     pl.read_csv(folder / "lists.csv").rename({"user_id": "Shopper Hash"}).write_csv(own)
     words = "own.csv: .* did you mean 'Shopper Hash'. Rename the column in the file of lists"
-    refuse(capsys, words, "compare", own, folder / "lists.csv", "--truth", folder / "held.parquet")
-    _, _, err = run(capsys, "evaluate", own, folder / "held.parquet")
+    refuse(capsys, words, "evaluate", own, folder / "lists.csv", "--truth", folder / "held.parquet")
+    _, _, err = run(capsys, "evaluate", own, "--truth", folder / "held.parquet")
     assert "--user_id" not in err

@@ -86,7 +86,9 @@ class TestImage:
         assert "/ready" in last("HEALTHCHECK")
         kinds = [kind for kind, _ in instructions()]
         assert kinds.index("USER") > max(at for at, kind in enumerate(kinds) if kind == "RUN")
-        assert any("shortlist warmup" in arguments for kind, arguments in instructions() if kind == "RUN")
+        assert any(
+            "warmup.compile_kernels()" in arguments for kind, arguments in instructions() if kind == "RUN"
+        )
 
     def test_everything_that_is_fetched_is_named_by_its_content(self):
         """Tags can be moved to other content; digests and commits cannot."""

@@ -55,17 +55,14 @@ COMMANDS = {
     "cut": "Choose where the lists of any ranker or search engine end.",
     "allocate": "Spend a number of items where they are expected to earn most.",
     "evaluate": "Evaluate lists from any source against what users did next.",
-    "compare": "Compare several files of lists, with confidence intervals and p-values.",
     "reproduce": "Repeat the experiments of the paper.",
     "inspect": "Show what a saved model contains.",
     "serve": "Serve a model over HTTP, with a dashboard.",
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
     "service": "Create access tokens, activate and refit models, and delete users of a service.\n\n"
     "For example:\n  shortlist service refit shop.shortlist",
-    "warmup": "Compile all kernels ahead, instead of when they are first used.",
 }
 GROUP = "service"  # has commands of its own, but no function
-MODULES = {"compare": "evaluate"}  # commands in the file of another one
 
 
 def version() -> str:
@@ -88,8 +85,7 @@ def build(command: str | None = None) -> App:
         config=(apply_environment, check_whole_numbers),
     )
     for name, text in COMMANDS.items():
-        module = MODULES.get(name, name)
-        target = f"shortlist.cli.{module}:{name}_command"
+        target = f"shortlist.cli.{name}:{name}_command"
         has_help = name == command and name != GROUP
         app.command(target, name=name, help=None if has_help else text)
     app.register_install_completion_command(

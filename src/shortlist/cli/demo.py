@@ -1,9 +1,11 @@
-"""`shortlist demo`: the whole workflow on real data, in less than a minute."""
+"""`shortlist demo`: the whole workflow on real data, in less than a minute, or a service to look at."""
 
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.display import list_as_json, list_table, rows_of
@@ -29,14 +31,15 @@ FIXED, EXPECTED = "best fixed N", "expected F1"
 NEXT = """\
 What to do next:
   your own data     shortlist fit events.csv --out shop.shortlist
-  your own ranker   shortlist evaluate lists.csv next.csv, and docs/rankers.md
-  a live service    shortlist serve --demo"""
+  your own ranker   shortlist cut candidates.csv --truth next.csv --save cut.shortlist
+  a live service    shortlist demo --serve"""
 
 
 def demo_command(
     *,
     dataset: Literal["online-retail", "ml-100k", "sample"] = "online-retail",
     report: Path = Path("shortlist-report.html"),
+    serve: Annotated[bool, Parameter(show_default=False)] = False,
     json: Json = False,
 ) -> None:
     """Train on a shop's purchases and compare dynamic list lengths with the best fixed N.
@@ -47,6 +50,7 @@ def demo_command(
     For example:
       shortlist demo
       shortlist demo --dataset ml-100k --report films.html
+      shortlist demo --serve
 
     Parameters
     ----------
@@ -54,13 +58,18 @@ def demo_command(
         Purchases of a shop, ratings of films, or generated purchases.
     report
         HTML file for the report.
+    serve
+        Instead of the comparison, serve a model at http://127.0.0.1:8000/, until Ctrl-C.
     """
+    from shortlist.cli.serve import serve_command
     from shortlist.core.files import check_writable
     from shortlist.reports.model_page import write_model_report
     from shortlist.reports.model_report import items_of
 
-    check_writable(report)
     name, data = load_data(dataset)
+    if serve:
+        return serve_command(str(find_ready_model(data)))
+    check_writable(report)
     split = sl.split.last_basket(data)
     if not json:
         show_text(introduction(name, data, split))
@@ -110,13 +119,26 @@ def load_data(dataset: str) -> "tuple[str, Interactions]":
         return TITLES["sample"], sl.load_dataset("sample")
 
 
+def find_ready_model(data: "Interactions") -> Path:
+    """The file of a model in the user's cache, which is trained once for each version of the package."""
+    from shortlist.data.datasets import cache_home
+
+    assert data.source is not None
+    path = cache_home() / "demo" / f"{data.source.label}-{sl.__version__}.shortlist"
+    if not path.exists():
+        cutoff = sl.cutoff.ExpectedF1(coverage=COVERAGE)
+        model = sl.fit(data, models=demo_model(data), cutoff=cutoff, progress=progress_lines())
+        model.save(path)
+    return path
+
+
 def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "ModelReport":
     """Train a model and its cutoff on all but the last baskets, and compare stopping rules on those."""
     from shortlist.auto.progress import show_progress
     from shortlist.auto.validation import Holdout, Validation
     from shortlist.reports.model_report import build_model_report
 
-    model = demo_model(split)
+    model = demo_model(split.train)
     with show_progress(progress_lines()) as display:
         display.line(f"training {type(model).__name__} on all but the last two baskets of each user")
         holdout = Holdout(split.train, split.valid, "the last basket but one of each user")
@@ -132,12 +154,12 @@ def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "Model
         )
 
 
-def demo_model(split: "Split") -> "Recommender":
+def demo_model(data: "Interactions") -> "Recommender":
     """TwoStage, which `sl.fit` would choose on these data, or a model that needs no LightGBM."""
     if find_spec("lightgbm") is not None:
         return sl.TwoStage(n_snapshots=N_SNAPSHOTS, n_bags=1)
     print_note("LightGBM is not installed, so a simpler model is used; pip install lightgbm.")
-    return sl.TIFUKNN() if split.train.has_repeats else sl.EASE()
+    return sl.TIFUKNN() if data.has_repeats else sl.EASE()
 
 
 def introduction(name: str, data: "Interactions", split: "Split") -> str:

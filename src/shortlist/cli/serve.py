@@ -2,9 +2,6 @@
 
 import socket
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from shortlist.cli.screen import print_note
 from shortlist.errors import ConfigError
@@ -22,7 +19,6 @@ def serve_command(
     token_file: str | None = None,
     log_share: float | None = None,
     config: Path | None = None,
-    demo: Annotated[bool, Parameter(show_default=False)] = False,
 ) -> None:
     """Serve a model over HTTP, with a dashboard.
 
@@ -32,7 +28,6 @@ def serve_command(
     For example:
       shortlist serve shop.shortlist
       shortlist serve shop.shortlist --db postgresql://shop@db/events --workers 2
-      shortlist serve --demo
 
     Parameters
     ----------
@@ -52,8 +47,6 @@ def serve_command(
         Share of lists that are logged; default: 1.
     config
         TOML file with any of the settings.
-    demo
-        Train on the Online Retail data and serve it.
     """
     try:
         from shortlist.serve.config import load_config
@@ -62,13 +55,6 @@ def serve_command(
         raise ConfigError(
             f"the service needs {error.name}, which is not installed; run pip install {error.name}."
         ) from None
-    if demo:
-        from shortlist.cli.serve_demo import prepare_demo, start_traffic
-
-        if model or token_file:
-            raise ConfigError("--demo brings its own model and token; leave out the model and --token_file.")
-        prepared = prepare_demo(print_note)
-        model, token_file = str(prepared.model), str(prepared.tokens)
     settings = load_config(
         {
             "model": model,
@@ -87,9 +73,6 @@ def serve_command(
     def announce(name: str) -> None:
         print_note(f"shortlist serves {name}.shortlist at {address}")
         print_note(f"events are stored in {redact_uri(settings.database).removeprefix('sqlite:///')}")
-        if demo:
-            print_note(f"open {address}#token={prepared.token}")
-            start_traffic(prepared, settings.host, settings.port)
 
     run_service(settings, announce)
     print_note("stopped")

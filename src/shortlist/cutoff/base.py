@@ -469,7 +469,7 @@ class Cutoff(SavedEstimator):
     rule: ClassVar[str] = ""  # where a list ends, in one or two sentences for reports
     flags: ClassVar[tuple[str, ...]] = ()  # parameters that are flags of `shortlist fit`
     over_http: ClassVar[bool] = True  # whether `/v1/cut/fit` offers it, with all its parameters
-    warmup_params: ClassVar[dict[str, Any]] = {}  # with which `shortlist warmup` fits it
+    warmup_params: ClassVar[dict[str, Any]] = {}  # with which `warmup.compile_kernels` fits it
     learned: ClassVar[tuple[str, ...]] = ()  # attributes that `fit` sets, and a file must have
     updated: ClassVar[tuple[str, ...]] = ()  # attributes that other methods set
     uses_boundaries: ClassVar[bool] = False  # whether it can use the boundaries that lists carry

@@ -169,7 +169,7 @@ class Recommender(Estimator, ABC):
     """Base class of all models: fit, recommend, explain, save.
 
     A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`, and declares below what the
-    command line, `shortlist.fit` and `shortlist warmup` have to know about it. It can be
+    command line, `shortlist.fit` and `shortlist.warmup` have to know about it. It can be
     named and loaded as soon as its module is imported. A package makes its models known without an import by
     an entry point of the group `shortlist`, whose name is that of the class.
     """

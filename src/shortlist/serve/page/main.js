@@ -67,7 +67,7 @@ dialog.addEventListener("close", () => {
   if (["save", "clear"].includes(dialog.returnValue)) start();
 });
 
-// An address like #token=… comes from `shortlist serve --demo`; the token does not stay in the address.
+// An address like #token=… brings its token, which does not stay in the address.
 function takeToken() {
   if (!location.hash.startsWith("#token=")) return;
   token.set(decodeURIComponent(location.hash.slice("#token=".length)));

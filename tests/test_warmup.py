@@ -1,6 +1,5 @@
-"""`shortlist warmup` compiles everything that later commands need."""
+"""`compile_kernels` compiles everything that later processes need."""
 
-import json
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -10,13 +9,12 @@ from numba.core.caching import NullCache
 from numba.core.dispatcher import Dispatcher
 
 import shortlist as sl
-from shortlist import MODEL_MODULES, kernels
-from shortlist.cli import main, warmup
+from shortlist import MODEL_MODULES, kernels, warmup
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm():
-    assert main(["warmup"]) == 0
+    warmup.compile_kernels()
 
 
 def all_kernels():
@@ -32,14 +30,15 @@ def all_kernels():
 def test_every_kernel_is_compiled():
     found = dict(all_kernels())
     assert len(found) > 60
-    assert [name for name, one in found.items() if not one.signatures] == []
+    rare = {"trees.sum_trees"}  # for more leaves than any default
+    assert [name for name, one in found.items() if not one.signatures and name not in rare] == []
 
 
-def test_nothing_is_compiled_afterwards(capsys):
+def test_nothing_is_compiled_afterwards():
     data = sl.load_dataset("sample")
     split = sl.split.last_basket(data)
     with event.install_recorder("numba:compile") as recorder:
-        assert main(["warmup", "--json"]) == 0
+        warmup.compile_kernels()
         for name in sorted(MODEL_MODULES.keys() - {"TwoStage", "ContentProfile", "PrecomputedScores"}):
             kind = getattr(sl, name)
             model = kind(n_epochs=2) if kind.uses_epochs else kind()
@@ -50,8 +49,3 @@ def test_nothing_is_compiled_afterwards(capsys):
             model.observe(split.valid)
     begun = [one for _, one in recorder.buffer if one.is_start]
     assert [one.data["dispatcher"].py_func.__name__ for one in begun] == []
-    out, err = capsys.readouterr()
-    found = json.loads(out)
-    assert list(found["by_model"])[:-1] == [type(model).__name__ for model, _ in warmup.models(data)]
-    assert found["seconds"] >= sum(found["by_model"].values()) - 1
-    assert "warning" not in err
