@@ -20,7 +20,7 @@ settings.load_profile("shortlist")
 GROUPS = (
     "tests/spark/",
     "tests/serve/test_page.py",
-    "tests/cli/test_stopping.py",
+    "tests/cli/test_cutoff_flags.py",
     "tests/cli/test_fuzz.py",
     "tests/test_warmup.py",
     "tests/paper/",

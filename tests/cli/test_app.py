@@ -194,7 +194,7 @@ def test_ctrl_c_ends_with_130():
 def test_json_never_contains_nan(capsys):
     import numpy as np
 
-    from shortlist.cli.screen import show_json
+    from shortlist.cli.output import show_json
 
     show_json({"a": float("nan"), "b": [np.float32(0.5), np.int64(3)], "c": float("inf"), 4: "ü"})
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [0.5, 3], "c": None, "4": "ü"}

@@ -13,7 +13,7 @@ from shortlist.cli.display import (
     plain_value,
     rows_of,
 )
-from shortlist.cli.screen import show
+from shortlist.cli.output import show
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedList, RankedLists

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shortlist.cli import screen
+from shortlist.cli import output
 
 EVENTS = "user_id,item_id,timestamp\na,x,1\na,y,2\nb,x,1\nb,ü,3\n"
 FIT = ("fit", "café.csv", "--model", "Popularity", "--quick", "--out", "model.shortlist")
@@ -171,9 +171,9 @@ def test_closed_output_writes_the_files(folder):
 
 
 def test_marks_are_ascii_where_the_output_is(monkeypatch, capsys):
-    monkeypatch.setattr(screen, "_is_utf8", lambda: False)
-    screen.show_text("a – b … ✓ ü")
-    screen.show_json({"name": "ü"})
+    monkeypatch.setattr(output, "_is_utf8", lambda: False)
+    output.show_text("a – b … ✓ ü")
+    output.show_json({"name": "ü"})
     assert capsys.readouterr().out == 'a - b ... x ü\n{\n  "name": "\\u00fc"\n}\n'
 
 
@@ -192,9 +192,9 @@ def run_python(code, folder, limit):
 @pytest.mark.resources
 def test_a_stalled_read_under_a_memory_limit_ends_with_a_sentence(folder):
     code = (
-        "import time, sys; from shortlist.cli import screen\n"
-        "screen.STALLED_SECONDS = 0.5\n"
-        "with screen.guard_reading('café.csv'):\n"
+        "import time, sys; from shortlist.cli import output\n"
+        "output.STALLED_SECONDS = 0.5\n"
+        "with output.guard_reading('café.csv'):\n"
         "    time.sleep(60)\n"
     )
     done = run_python(code, folder, 64 << 30)
@@ -205,12 +205,12 @@ def test_a_stalled_read_under_a_memory_limit_ends_with_a_sentence(folder):
 @pytest.mark.resources
 def test_a_busy_read_and_a_slow_database_are_not_ended(folder):
     code = (
-        "import time, sys; from shortlist.cli import screen\n"
-        "screen.STALLED_SECONDS = 0.2\n"
-        "with screen.guard_reading('postgresql://127.0.0.1/shop'):\n"
+        "import time, sys; from shortlist.cli import output\n"
+        "output.STALLED_SECONDS = 0.2\n"
+        "with output.guard_reading('postgresql://127.0.0.1/shop'):\n"
         "    time.sleep(1.5)\n"
-        "screen.STALLED_SHARE = 1e9\n"  # whatever the processor time: a thread that could run is enough
-        "with screen.guard_reading('café.csv'):\n"
+        "output.STALLED_SHARE = 1e9\n"  # whatever the processor time: a thread that could run is enough
+        "with output.guard_reading('café.csv'):\n"
         "    end = time.monotonic() + 1.5\n"
         "    while time.monotonic() < end: pass\n"
     )
@@ -221,15 +221,15 @@ def test_a_busy_read_and_a_slow_database_are_not_ended(folder):
 @pytest.mark.resources
 def test_memory_is_checked_before_libraries_are_loaded_and_files_are_read(folder):
     code = (
-        "import os, sys, resource; from shortlist.cli import screen\n"
-        "screen.prepare_memory()\n"
+        "import os, sys, resource; from shortlist.cli import output\n"
+        "output.prepare_memory()\n"
         "assert os.environ['POLARS_MAX_THREADS'] == os.environ['OPENBLAS_NUM_THREADS'] == '1'\n"
         "os.truncate('café.csv', 2 << 30)\n"  # a sparse file: nothing is read
         "try:\n"
-        "    with screen.guard_reading('café.csv'): sys.exit('read')\n"
+        "    with output.guard_reading('café.csv'): sys.exit('read')\n"
         "except MemoryError: pass\n"
         "resource.setrlimit(resource.RLIMIT_AS, (900 << 20, 2 << 30))\n"
-        "try: screen.prepare_memory()\n"
+        "try: output.prepare_memory()\n"
         "except MemoryError: sys.exit(0)\n"
         "sys.exit('loaded')\n"
     )
@@ -238,9 +238,9 @@ def test_memory_is_checked_before_libraries_are_loaded_and_files_are_read(folder
 
 
 def test_without_a_memory_limit_nothing_is_watched(monkeypatch):
-    monkeypatch.setattr(screen, "STALLED_SECONDS", 0.0)
-    with screen.guard_reading("missing.csv"):
+    monkeypatch.setattr(output, "STALLED_SECONDS", 0.0)
+    with output.guard_reading("missing.csv"):
         pass
     monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
-    screen.prepare_memory()
+    output.prepare_memory()
     assert "POLARS_MAX_THREADS" not in os.environ

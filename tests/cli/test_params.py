@@ -8,9 +8,9 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
+from shortlist.cli.arguments import parse_value
+from shortlist.cli.cutoff_flags import ModelName
 from shortlist.cli.inspect import describe_parameters
-from shortlist.cli.source import parse_value
-from shortlist.cli.stopping import ModelName
 
 CLASSES = [getattr(sl, name) for name in get_args(ModelName)]
 

@@ -14,7 +14,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.screen import guard_reading
+from shortlist.cli.output import guard_reading
 from shortlist.text import CONTROL
 
 EVIL = [
@@ -140,7 +140,7 @@ def test_the_password_of_a_database_is_nowhere(workdir, capsys, source):
 def test_backtraces_of_panics_are_not_shown(workdir):
     code = """
 import os, sys
-from shortlist.cli.screen import guard_reading
+from shortlist.cli.output import guard_reading
 with guard_reading("x.parquet"):
     os.write(2, b"thread 'x' panicked at y\\nstack backtrace:\\n")
 with guard_reading("x.parquet"):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import (
+from shortlist.cli.arguments import (
     Spark,
     check_spark_flags,
     parse_group_limits,
@@ -16,6 +15,7 @@ from shortlist.cli.source import (
     read_content,
     read_source,
 )
+from shortlist.cli.output import Json, show_json, show_text
 from shortlist.core.files import check_writable, write_text
 from shortlist.errors import ConfigError
 from shortlist.reports.allocation_page import RealOutcome, render_allocation_report

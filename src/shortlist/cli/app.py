@@ -26,7 +26,7 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
-from shortlist.cli.screen import prepare_memory, print_error, print_note
+from shortlist.cli.output import prepare_memory, print_error, print_note
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -96,7 +96,7 @@ def build(command: str | None = None) -> App:
 
 def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Let SHORTLIST_USER_ID=customer set --user_id unless the flag is given; output paths are never set."""
-    from shortlist.cli.source import COLUMNS, PARAMETERS, PREFIX  # with the readers
+    from shortlist.cli.arguments import COLUMNS, PARAMETERS, PREFIX  # with the readers
 
     settable = ArgumentCollection(  # type: ignore[no-untyped-call]
         argument

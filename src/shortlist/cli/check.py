@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import shortlist as sl
-from shortlist.cli.screen import Json, print_note, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, Source, read_source
+from shortlist.cli.arguments import BY_NAME, Reading, Source, read_source
+from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.core.files import check_writable, write_text
 
 

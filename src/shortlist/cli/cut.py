@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, guard_reading, print_note, show_json, show_text
-from shortlist.cli.source import Spark, check_spark_flags, read_lists
+from shortlist.cli.arguments import Spark, check_spark_flags, read_lists
+from shortlist.cli.output import Json, guard_reading, print_note, show_json, show_text
 from shortlist.core.files import check_writable
 from shortlist.errors import ConfigError
 from shortlist.text import printable

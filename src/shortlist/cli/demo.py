@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.display import list_as_json, list_table, rows_of
-from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_table, show_text
+from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_table, show_text
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import Json, print_note, show, show_json, show_json_text, show_text
-from shortlist.cli.source import BY_NAME, Reading, read_lists, read_source
+from shortlist.cli.arguments import BY_NAME, Reading, read_lists, read_source
+from shortlist.cli.output import Json, print_note, show, show_json, show_json_text, show_text
 from shortlist.errors import ConfigError, DataError
 
 

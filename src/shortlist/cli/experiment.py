@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import shortlist as sl
-from shortlist.cli.screen import Json, show_json, show_text
-from shortlist.cli.source import BY_NAME, Reading, read_source
+from shortlist.cli.arguments import BY_NAME, Reading, read_source
+from shortlist.cli.output import Json, show_json, show_text
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:

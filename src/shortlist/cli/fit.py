@@ -10,9 +10,7 @@ from cyclopts import Parameter
 import shortlist as sl
 from shortlist.auto.progress import show_progress
 from shortlist.auto.validation import build_model, fit_model
-from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
-from shortlist.cli.screen import Json, print_note, progress_lines, show, show_json, show_text
-from shortlist.cli.source import (
+from shortlist.cli.arguments import (
     BY_NAME,
     DEFAULTS,
     VALIDATIONS,
@@ -25,14 +23,16 @@ from shortlist.cli.source import (
     read_source,
     write_rows,
 )
-from shortlist.cli.stopping import (
-    NONE,
+from shortlist.cli.cutoff_flags import (
+    NO_CUTOFF_FLAGS,
+    CutoffFlags,
     CutoffName,
     MetricName,
     ModelName,
-    Stopping,
     build_cutoff,
 )
+from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
+from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Money
 from shortlist.core.serialization import check_model_path
@@ -116,7 +116,7 @@ def fit_command(
     /,
     *,
     flags: FitFlags = NO_FLAGS,
-    stopping: Stopping = NONE,
+    cutoff_flags: CutoffFlags = NO_CUTOFF_FLAGS,
     params: Params = DEFAULTS,
     reading: Reading = BY_NAME,
     json: Json = False,
@@ -140,7 +140,7 @@ def fit_command(
     """
     start = time.perf_counter()
     out, test, report = flags.out, flags.test, flags.report
-    settings = _Settings(flags, stopping, params)
+    settings = _Settings(flags, cutoff_flags, params)
     settings.check()
     check_model_path(out)
     check_writable(test, report)
@@ -172,14 +172,14 @@ class _Settings:
     """The flags that control training."""
 
     flags: FitFlags
-    stopping: Stopping
+    cutoff_flags: CutoffFlags
     params: Params
     items: "Items | None" = None
 
     def __post_init__(self) -> None:
-        self.money = self.stopping.money()
+        self.money = self.cutoff_flags.money()
         self.metric = self.flags.metric or ("f1" if self.money is None else "value")
-        self.chosen = build_cutoff(self.flags.cutoff, self.stopping, self.metric)
+        self.chosen = build_cutoff(self.flags.cutoff, self.cutoff_flags, self.metric)
         if isinstance(self.chosen, ExpectedValue) and self.money is None and self.flags.metric is None:
             self.money, self.metric = Money.of(self.chosen.gain, self.chosen.cost), "value"
         self.given = self.params.given()
@@ -193,7 +193,7 @@ class _Settings:
             "validation": self.flags.validation == "by-time",
             "users": self.flags.users,
             "horizon": self.flags.horizon,
-            next(iter(self.stopping.given()), "cutoff"): self.chosen,
+            next(iter(self.cutoff_flags.given()), "cutoff"): self.chosen,
         }
         flag = next((name for name, value in validated.items() if value), None)
         if self.flags.quick and flag is not None:

@@ -4,10 +4,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 import shortlist as sl
+from shortlist.cli.arguments import Model
+from shortlist.cli.cutoff_flags import ModelName
 from shortlist.cli.display import describe_parameters, lengths_table, sample_lists, summarize_model
-from shortlist.cli.screen import Json, show, show_json, show_table
-from shortlist.cli.source import Model
-from shortlist.cli.stopping import ModelName
+from shortlist.cli.output import Json, show, show_json, show_table
 
 if TYPE_CHECKING:
     from shortlist.models.base import Recommender

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 
 import shortlist as sl
+from shortlist.cli.arguments import (
+    Model,
+    Spark,
+    add_content,
+    check_spark_flags,
+    parse_group_limits,
+)
+from shortlist.cli.cutoff_flags import NO_CUTOFF_FLAGS, CutoffFlags, adjust_cutoff
 from shortlist.cli.display import (
     count_empty,
     describe_empty,
@@ -19,15 +27,7 @@ from shortlist.cli.display import (
     parse_words,
     rows_of,
 )
-from shortlist.cli.screen import Json, print_note, show, show_json, show_text
-from shortlist.cli.source import (
-    Model,
-    Spark,
-    add_content,
-    check_spark_flags,
-    parse_group_limits,
-)
-from shortlist.cli.stopping import NONE, Stopping, adjust_cutoff
+from shortlist.cli.output import Json, print_note, show, show_json, show_text
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.recommend.request import RequestOptions
 from shortlist.text import printable
@@ -117,7 +117,7 @@ def recommend_command(
     users: Path | None = None,
     spark: Spark = None,
     options: Options = DEFAULTS,
-    stopping: Stopping = NONE,
+    cutoff_flags: CutoffFlags = NO_CUTOFF_FLAGS,
     json: Json = False,
 ) -> None:
     """Recommend lists from a saved model.
@@ -146,7 +146,7 @@ def recommend_command(
         With --spark: folder of Parquet files with a column of users; default: all users.
     """
     if spark is not None:
-        return recommend_on_spark(model, users, out, spark, options, stopping, json, user=user)
+        return recommend_on_spark(model, users, out, spark, options, cutoff_flags, json, user=user)
     if users is not None:
         raise ConfigError("--users needs --spark.")
     fitted = sl.load_model(model)
@@ -154,7 +154,7 @@ def recommend_command(
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
     if user is not None and not user:
         raise ConfigError("--user needs one or more user ids, got none; leave it out for all users.")
-    request = options.request(fitted.items_, pick_cutoff(fitted, fitted.cutoff_, options, stopping))
+    request = options.request(fitted.items_, pick_cutoff(fitted, fitted.cutoff_, options, cutoff_flags))
     sessions = request["history"]
     user_ids = fitted.users_ if sessions is None else sessions.users
     user_list = None if user is None else parse_words(user, user_ids)
@@ -181,7 +181,7 @@ def recommend_on_spark(
     out: Path | None,
     master: str,
     options: Options,
-    stopping: Stopping,
+    cutoff_flags: CutoffFlags,
     json: bool,
     **others: Any,
 ) -> None:
@@ -193,7 +193,7 @@ def recommend_on_spark(
     fitted = sl.load_model(model)
     if options.items is not None:
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
-    cutoff = pick_cutoff(fitted, fitted.cutoff_, options, stopping)
+    cutoff = pick_cutoff(fitted, fitted.cutoff_, options, cutoff_flags)
     session = open_session(master)
     sessions = options.history
     if sessions is not None and (sessions.is_dir() or not sessions.exists()):
@@ -233,12 +233,12 @@ def check_users(user_ids: "IdMap", users: list[Any] | None, *, served: bool) -> 
 
 
 def pick_cutoff(
-    model: "Recommender", saved: "Cutoff | None", options: Options, stopping: Stopping
+    model: "Recommender", saved: "Cutoff | None", options: Options, cutoff_flags: CutoffFlags
 ) -> "Cutoff | Literal['auto', 'boundary']":
     """Load the cutoff that a flag names, or name the one to use; other flags adjust it."""
     given = [f"--{name}" for name in ("N", "cutoff") if getattr(options, name) is not None]
     if options.N is not None or options.cutoff == BOUNDARY:
-        given += [f"--{name}" for name in stopping.given()]
+        given += [f"--{name}" for name in cutoff_flags.given()]
     if len(given) > 1:
         raise ConfigError(f"{given[0]} and {given[1]} both set the length of lists; drop one of them.")
     if options.N is not None:
@@ -256,7 +256,7 @@ def pick_cutoff(
             "no file; to choose a stopping rule by name, run shortlist fit --cutoff."
         )
     cutoff = saved if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
-    chosen = adjust_cutoff(model, cutoff, stopping)
+    chosen = adjust_cutoff(model, cutoff, cutoff_flags)
     if chosen is None and not model.has_boundary:
         raise ConfigError(
             f"this {type(model).__name__} has no stopping rule; pass --N 10 for lists of one length, or run "

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from shortlist.cli.screen import Json, print_note, show_json, show_table, show_text
+from shortlist.cli.output import Json, print_note, show_json, show_table, show_text
 
 
 def reproduce_command(

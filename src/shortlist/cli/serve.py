@@ -3,7 +3,7 @@
 import socket
 from pathlib import Path
 
-from shortlist.cli.screen import print_note
+from shortlist.cli.output import print_note
 from shortlist.errors import ConfigError
 from shortlist.text import redact_uri
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from shortlist.cli.screen import Json, print_note, show_json, show_text
+from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.errors import ConfigError
 
 service_command = App(name="service")  # its help is the summary in `app.COMMANDS`
@@ -170,7 +170,7 @@ def refit_model(
         Number of refitted models to keep; default: 3.
     """
     from shortlist.auto.fit import refit as fit_again
-    from shortlist.cli.source import read_content
+    from shortlist.cli.arguments import read_content
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import SUFFIX, Deployment, load_refit_data, remove_old_models

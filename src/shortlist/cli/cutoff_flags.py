@@ -39,7 +39,7 @@ RULES = {  # the flags that belong together, and the cutoffs that have them
 
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True)
-class Stopping:
+class CutoffFlags:
     """Which users get an empty list.
 
     Parameters
@@ -95,10 +95,10 @@ class Stopping:
         return RULES[groups[0]] if groups else ()
 
 
-NONE = Stopping()
+NO_CUTOFF_FLAGS = CutoffFlags()
 
 
-def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
+def build_cutoff(name: str, flags: CutoffFlags, metric: str) -> Cutoff | None:
     """The unfitted cutoff that the flags of `fit` describe; None if they leave the choice open."""
     allowed, given = flags.rule(), flags.given()
     if metric == "value" and flags.money() is None:
@@ -123,7 +123,7 @@ def build_cutoff(name: str, flags: Stopping, metric: str) -> Cutoff | None:
     return CUTOFFS[chosen](**values)
 
 
-def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) -> Cutoff | None:
+def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: CutoffFlags) -> Cutoff | None:
     """The fitted cutoff with the flags of `recommend`; it uses what was learned on validation data."""
     if not flags.rule():
         return cutoff
@@ -160,7 +160,7 @@ def adjust_cutoff(model: "Recommender", cutoff: Cutoff | None, flags: Stopping) 
     return cutoff.with_floor(flags.floor)
 
 
-def _is_guaranteed(cutoff: Guarantee, flags: Stopping) -> bool:
+def _is_guaranteed(cutoff: Guarantee, flags: CutoffFlags) -> bool:
     """Whether the saved guarantee is at least as strong as the requested one."""
     precision, confidence = flags.min_precision, flags.confidence or cutoff.confidence
     return (

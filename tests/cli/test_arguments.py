@@ -10,7 +10,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.source import Reading, read_source
+from shortlist.cli.arguments import Reading, read_source
 from shortlist.errors import DataError
 from tests.postgres import started
 

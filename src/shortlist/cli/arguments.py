@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 import shortlist as sl
-from shortlist.cli.screen import guard_reading, print_note
+from shortlist.cli.output import guard_reading, print_note
 from shortlist.data.columns import ReadOptions
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
