@@ -55,14 +55,12 @@ COMMANDS = {
     "cut": "Choose where the lists of any ranker or search engine end.",
     "allocate": "Spend a number of items where they are expected to earn most.",
     "evaluate": "Evaluate lists from any source against what users did next.",
-    "reproduce": "Repeat the experiments of the paper.",
-    "inspect": "Show what a saved model contains.",
-    "serve": "Serve a model over HTTP, with a dashboard.",
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
-    "service": "Create access tokens, activate and refit models, and delete users of a service.\n\n"
-    "For example:\n  shortlist service refit shop.shortlist",
+    "serve": "Serve a model over HTTP, with a dashboard.",
+    "service": "Create access tokens, activate and refit models, and delete users of a service.",
+    "inspect": "Show what a saved model contains.",
+    "reproduce": "Repeat the experiments of the paper.",
 }
-GROUP = "service"  # has commands of its own, but no function
 
 
 def version() -> str:
@@ -86,8 +84,7 @@ def build(command: str | None = None) -> App:
     )
     for name, text in COMMANDS.items():
         target = f"shortlist.cli.{name}:{name}_command"
-        has_help = name == command and name != GROUP
-        app.command(target, name=name, help=None if has_help else text)
+        app.command(target, name=name, help=None if name == command else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )

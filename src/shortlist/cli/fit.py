@@ -1,7 +1,7 @@
 """`shortlist fit`: train a model and save it."""
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -99,10 +99,6 @@ class FitFlags:
     report: Path | None = None
     quick: Annotated[bool, Parameter(show_default=False)] = False
     items: Path | None = None
-
-    def changed(self) -> list[str]:
-        """The flags that were set to something else than their default."""
-        return [flag.name for flag in fields(self) if getattr(self, flag.name) != flag.default]
 
 
 NO_FLAGS = FitFlags()
