@@ -31,7 +31,7 @@ FIXED, EXPECTED = "best fixed N", "expected F1"
 NEXT = """\
 What to do next:
   your own data     shortlist fit events.csv --out shop.shortlist
-  your own ranker   shortlist cut candidates.csv --truth next.csv --save cut.shortlist
+  your own ranker   shortlist cut scores.csv --truth next.csv
   a live service    shortlist demo --serve"""
 
 
