@@ -3,12 +3,13 @@
 import hashlib
 import json
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
-from shortlist.core.serialization import CODES, DTYPES, ZEROS
+from shortlist.core.serialization import DTYPES, FORMAT, ZEROS, hash_arrays
 
 WHOLE = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**63 - 1]
 REAL = [np.nan, np.inf, -np.inf, 1e308, -1e308, 3e38, 1e20, -1.0, 0.0, 1e-300, 0.5]
@@ -39,42 +40,23 @@ JSON_VALUES += ["uniform", "hinge", "max", "none", "trees", "FixedN", "Calibrati
 class Parts(NamedTuple):
     """A file taken apart."""
 
-    version: str
     description: dict
     arrays: dict
 
 
 def read_parts(path):
     """Take a file apart without any check."""
-    raw = Path(path).read_bytes()
-    length = int.from_bytes(raw[:8], "little")
-    header, payload = json.loads(raw[8 : 8 + length]), raw[8 + length :]
-    metadata = header.pop("__metadata__")
-    arrays = {
-        name: np.frombuffer(payload[slice(*entry["data_offsets"])], DTYPES[entry["dtype"]])
-        .reshape(entry["shape"])
-        .copy()
-        for name, entry in header.items()
-    }
-    return Parts(metadata["version"], json.loads(metadata["description"]), arrays)
+    with safe_open(path, "np") as file:
+        description = json.loads(file.metadata()[FORMAT])
+        return Parts(description, {name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
 
 
 def write_parts(path, parts):
     """Write a file whose checksums match."""
     arrays = {name: np.ascontiguousarray(array) for name, array in parts.arrays.items()}
-    arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))
-    payload = b"".join(array.tobytes() for array in arrays.values())
-    description = {**parts.description, "sha256": hashlib.sha256(payload).hexdigest()}
-    metadata = {"format": "shortlist", "version": parts.version, "checksum": ZEROS}
-    header, end = {"__metadata__": {**metadata, "description": json.dumps(description)}}, 0
-    for name, array in arrays.items():
-        start, end = end, end + array.nbytes
-        offsets = {"data_offsets": [start, end]}
-        header[name] = {"dtype": CODES[array.dtype], "shape": list(array.shape), **offsets}
-    raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    raw = raw.replace(ZEROS.encode(), hashlib.sha256(raw).hexdigest().encode(), 1)
-    Path(path).write_bytes(len(raw).to_bytes(8, "little") + raw + payload)
+    description = {**parts.description, "checksum": ZEROS, "sha256": hash_arrays(arrays)}
+    text = json.dumps(description)
+    save_file(arrays, path, {FORMAT: text.replace(ZEROS, hashlib.sha256(text.encode()).hexdigest(), 1)})
 
 
 def mutate(parts, donor, rng):

@@ -1,8 +1,7 @@
 """Save models and cutoffs as one safetensors file with a verified description; nothing is unpickled.
 
-Layout: 8 bytes header length, JSON header, payload (all arrays, back to back). The header's metadata holds
-`format`, `version`, `checksum` (sha256 of the header with 64 zeros in its place) and `description`, a JSON
-text with kind, class, params, notes, library, series and the sha256 of the payload.
+The metadata of the file has one entry, `shortlist`: a JSON text with its checksum (sha256 of the text with 64
+zeros in its place), version, kind, class, params, notes, library, series, and the sha256 of all arrays.
 """
 
 import hashlib
@@ -10,13 +9,10 @@ import json
 import math
 import os
 import re
-import stat
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from io import BufferedReader
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from shortlist.core.checks import FILE_ERRORS, check_names, check_text, file_error, load_error
 from shortlist.core.files import atomic_write, check_writable
@@ -31,8 +29,9 @@ from shortlist.core.params import Estimator, load_plugins
 from shortlist.errors import DataError, ModelFileError
 from shortlist.kernels.rows import bytes_of
 
-FORMAT, VERSION = "shortlist", 2
-START = f'{{"__metadata__":{{"format":"{FORMAT}"'.encode()  # every file has these bytes after the length
+FORMAT, VERSION = "shortlist", 3
+START = f'{{"__metadata__":{{"{FORMAT}":'.encode()  # every file has these bytes after the length
+OLD_START = b'{"__metadata__":{"format":"shortlist"'  # of version 2
 ZEROS = "0" * 64
 MAX_HEADER, MAX_ARRAYS, MAX_DEPTH = 16 << 20, 10_000, 16
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
@@ -44,6 +43,8 @@ INTEGERS = {
     str(t): t for t in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32, pl.UInt64)
 }
 DESCRIPTION = {
+    "checksum": str,
+    "version": int,
     "kind": str,
     "class": str,
     "params": dict,
@@ -76,19 +77,10 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
     arrays = dict(artifact.arrays)
     for name, series in artifact.series.items():
         arrays |= {f"series.{name}.{piece}": array for piece, array in _split_series(series).items()}
-    arrays = {name: _check_array(name, array) for name, array in arrays.items()}
-    arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))  # keeps all aligned
+    arrays = {name: _check_array(name, array) for name, array in sorted(arrays.items())}
+    metadata = {FORMAT: _describe(artifact, hash_arrays(arrays))}
     with atomic_write(target) as temporary, temporary.open("wb") as file:
-        header = _write_header(artifact, arrays, ZEROS)
-        file.write(len(header).to_bytes(8, "little"))
-        file.write(header)
-        digest = hashlib.sha256()
-        for array in arrays.values():
-            content = bytes_of(array)
-            digest.update(content)
-            file.write(content)
-        file.seek(8)
-        file.write(_write_header(artifact, arrays, digest.hexdigest()))  # of the same length
+        file.write(save(arrays, metadata))  # save_file would replace the file, and with it its lock and mode
         file.flush()
         os.fsync(file.fileno())
     _sync_folder(target.parent)
@@ -179,8 +171,8 @@ def check_replaceable(target: Path) -> None:
     with suppress(OSError):
         if target.is_file():
             with target.open("rb") as file:
-                start = file.read(8 + len(START))[8:]
-    if start != START:
+                start = file.read(8 + len(OLD_START))[8:]
+    if not start.startswith((START, OLD_START)):
         raise DataError(f"{target} exists and is not a saved model; choose another path.")
 
 
@@ -190,7 +182,7 @@ def check_model_path(target: Path) -> None:
     check_writable(target)
 
 
-def _check_array(name: str, array: Any) -> Any:
+def _check_array(name: str, array: Any) -> Array:
     """The array in C order and little-endian, if its name and type can be stored."""
     if not NAME.fullmatch(name) or array.dtype.newbyteorder("<") not in CODES:
         raise DataError(
@@ -215,9 +207,20 @@ def _split_series(series: pl.Series) -> dict[str, Array]:
     return parts
 
 
-def _write_header(artifact: Artifact, arrays: Mapping[str, Any], sha256: str) -> bytes:
-    """The JSON header, padded to a multiple of 8 bytes."""
+def hash_arrays(arrays: Mapping[str, Array]) -> str:
+    """The sha256 of names, types, shapes and numbers."""
+    digest = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {CODES[array.dtype]} {list(array.shape)}\n".encode())
+        digest.update(bytes_of(array))
+    return digest.hexdigest()
+
+
+def _describe(artifact: Artifact, sha256: str) -> str:
+    """The JSON text that goes into the file, with its checksum."""
     description = {
+        "checksum": ZEROS,
+        "version": VERSION,
         "kind": artifact.kind,
         "class": artifact.name,
         "params": artifact.params,
@@ -226,25 +229,8 @@ def _write_header(artifact: Artifact, arrays: Mapping[str, Any], sha256: str) ->
         "series": {name: str(series.dtype) for name, series in artifact.series.items()},
         "sha256": sha256,
     }
-    metadata = {
-        "format": FORMAT,
-        "version": str(VERSION),
-        "checksum": ZEROS,
-        "description": json.dumps(description, allow_nan=False, default=_as_plain),
-    }
-    tensors: dict[str, Any] = {}
-    end = 0
-    for name, array in arrays.items():
-        start, end = end, end + array.nbytes
-        tensors[name] = {
-            "dtype": CODES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [start, end],
-        }
-    text = json.dumps({"__metadata__": metadata, **tensors}, separators=(",", ":"))
-    raw = text.encode()
-    raw += b" " * (-len(raw) % 8)
-    return raw.replace(ZEROS.encode(), hashlib.sha256(raw).hexdigest().encode(), 1)
+    text = json.dumps(description, allow_nan=False, default=_as_plain)
+    return text.replace(ZEROS, hashlib.sha256(text.encode()).hexdigest(), 1)
 
 
 def library_version() -> str:
@@ -273,27 +259,22 @@ def _as_plain(value: Any) -> Any:
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """The validated description of a file, with its format, version and checksum; the payload is not read."""
+    """The verified description of a file; the arrays are not read."""
     with _open(Path(path)) as file:
-        return _read_header(file)[0]
+        return {"format": FORMAT, **_read_description(file)}
 
 
 def load_artifact(path: str | Path, kind: str) -> Artifact:
-    """Read a file through one descriptor; every byte is verified before anything is built from it."""
+    """Read a file; every byte is verified before anything is built from it."""
     with _open(Path(path)) as file:
-        about, tensors = _read_header(file)
+        about = _read_description(file)
         if about["kind"] != kind:
             raise _InvalidError(f"it holds a {about['kind']}, not a {kind}; load it as a {about['kind']}.")
-        size = max((end for _, _, _, end in tensors.values()), default=0)
-        payload = np.empty(size, np.uint8)
-        if file.readinto(payload.data) != size or file.read(1):
-            raise _InvalidError("it is truncated or has extra bytes; save the model again.")
-        if hashlib.sha256(payload.data).hexdigest() != about["sha256"]:
+        names = list(file.keys())
+        _check_tables(file, names, Path(path).stat().st_size)
+        arrays = {name: file.get_tensor(name) for name in names}
+        if hash_arrays(arrays) != about["sha256"]:
             raise _InvalidError("it is damaged or was edited (its checksum differs); save the model again.")
-        arrays = {
-            name: payload[start:end].view(dtype).reshape(shape)
-            for name, (dtype, shape, start, end) in tensors.items()
-        }
         series = {name: _join_series(name, dtype, arrays) for name, dtype in about["series"].items()}
     own_arrays = {name: array for name, array in arrays.items() if not name.startswith("series.")}
     return Artifact(kind, about["class"], about["params"], own_arrays, series, about["notes"])
@@ -304,13 +285,22 @@ class _InvalidError(Exception):
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[BufferedReader]:
+def _open(path: Path) -> Iterator[Any]:
     """Open a file for reading; whatever is wrong with it becomes one ModelFileError that names it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | (0 if sys.platform == "win32" else os.O_NONBLOCK))
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _InvalidError("it is not a file; check the path.")
+        if not path.is_file() and path.exists() and not path.is_dir():
+            raise _InvalidError("it is not a file; check the path.")
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            start = file.read(len(OLD_START))
+        if start == OLD_START:
+            raise _InvalidError(
+                f"its format version is 2, this release reads {VERSION}; save the model again with this "
+                "release, or install the release that wrote it."
+            )
+        if length > MAX_HEADER or not start.startswith(START):
+            raise _InvalidError("it is not a saved model, or it is truncated; check the path.")
+        with safe_open(path, "np") as file:
             yield file
     except FileNotFoundError:
         raise ModelFileError(f"no saved model at {path}; check the path.") from None
@@ -318,41 +308,34 @@ def _open(path: Path) -> Iterator[BufferedReader]:
         raise ModelFileError(f"cannot load {path}: it is a folder; pass the file of a saved model.") from None
     except _InvalidError as error:
         raise ModelFileError(f"cannot load {path}: {error}") from None
+    except SafetensorError:
+        raise ModelFileError(
+            f"cannot load {path}: it is truncated, or its header was edited; save the model again."
+        ) from None
     except (OSError, MemoryError) as error:
         raise ModelFileError(f"cannot load {path}: {error.__class__.__name__}; check the file.") from None
 
 
-def _read_header(
-    file: BufferedReader,
-) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...], int, int]]]:
-    """(description, array name → dtype, shape, start, end), both validated."""
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
-    raw = file.read(length) if len(START) < length <= min(size - 8, MAX_HEADER) else b""
-    if not raw.startswith(START):
-        raise _InvalidError("it is not a saved model, or it is truncated; check the path.")
-    header = _parse(raw)
-    metadata = header.pop("__metadata__")
-    if any(not isinstance(value, str) for value in metadata.values()):
-        raise _InvalidError("its metadata is not text; save the model again.")
-    if (number := metadata.get("version", "missing")) != str(VERSION):
+def _read_description(file: Any) -> dict[str, Any]:
+    """What the file says about itself, verified."""
+    metadata = file.metadata()
+    if metadata.keys() != {FORMAT}:
+        raise _InvalidError("its metadata has other entries; save the model again.")
+    about = _parse(text := metadata[FORMAT])
+    if (number := about.get("version", "missing")) != VERSION:
         raise _InvalidError(
-            f"its format version is {number[:20]!a}, this release reads {VERSION}; "
+            f"its format version is {str(number)[:20]!a}, this release reads {VERSION}; "
             "save the model again with this release, or install the release that wrote it."
         )
-    checksum = metadata.get("checksum", "")
-    blank = raw.replace(checksum.encode("ascii", "replace"), ZEROS.encode(), 1)
-    intact = hashlib.sha256(blank).hexdigest() == checksum
-    if not intact or metadata.keys() != {"format", "version", "checksum", "description"}:
+    if about.keys() != DESCRIPTION.keys() or any(type(about[key]) is not t for key, t in DESCRIPTION.items()):
+        raise _InvalidError("its description has unknown, missing or invalid entries; save the model again.")
+    blank = text.replace(about["checksum"], ZEROS, 1)
+    if hashlib.sha256(blank.encode()).hexdigest() != about["checksum"]:
         raise _InvalidError(
             "its header is damaged or was edited (its checksum differs); save the model again."
         )
-    about = _parse(metadata["description"])
-    if about.keys() != DESCRIPTION.keys() or any(not isinstance(about[k], t) for k, t in DESCRIPTION.items()):
-        raise _InvalidError("its description has unknown, missing or invalid entries; save the model again.")
-    tensors = _check_tensors(header, size - 8 - length)
-    _check_names([about["kind"], about["class"], *about["series"], *tensors])
-    return {"format": FORMAT, "version": VERSION, "checksum": checksum, **about}, tensors
+    _check_names([about["kind"], about["class"], *about["series"]])
+    return about
 
 
 def _parse(raw: bytes | str) -> dict[str, Any]:
@@ -385,32 +368,18 @@ def _depth(value: Any) -> int:
     return 0
 
 
-def _check_tensors(header: dict[str, Any], size: int) -> dict[str, tuple[str, tuple[int, ...], int, int]]:
-    """The array table, if its arrays fill `size` bytes one after the other; views need aligned starts."""
-    if len(header) > MAX_ARRAYS:
+def _check_tables(file: Any, names: list[str], size: int) -> None:
+    """Names, types and shapes; safetensors has checked that the arrays fill the file one after the other."""
+    if len(names) > MAX_ARRAYS:
         raise _InvalidError(
-            f"it lists {len(header)} arrays, at most {MAX_ARRAYS} are allowed; save the model again."
+            f"it lists {len(names)} arrays, at most {MAX_ARRAYS} are allowed; save the model again."
         )
-    tensors: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
-    expected = 0
-    for name, entry in header.items():
-        match entry:
-            case {"dtype": str(code), "shape": list(shape), "data_offsets": [int(start), int(end)]} if (
-                len(entry) == 3
-                and code in DTYPES
-                and len(shape) <= 8
-                and all(type(n) is int and 0 <= n <= size for n in shape)
-                and start == expected
-                and end - start == math.prod(shape) * (width := np.dtype(DTYPES[code]).itemsize)
-                and start % width == 0
-            ):
-                tensors[name] = (DTYPES[code], tuple(shape), start, end)
-                expected = end
-            case _:
-                raise _InvalidError(f"the entry of array {name[:80]!a} is invalid; save the model again.")
-    if expected != size:
-        raise _InvalidError("it is truncated or has extra bytes; save the model again.")
-    return tensors
+    _check_names(names)
+    for name in names:
+        entry = file.get_slice(name)
+        shape = entry.get_shape()
+        if entry.get_dtype() not in DTYPES or len(shape) > 8 or max(shape, default=0) > size:
+            raise _InvalidError(f"the entry of array {name[:80]!a} is invalid; save the model again.")
 
 
 def _check_names(names: list[str]) -> None:
