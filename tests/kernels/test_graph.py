@@ -1,11 +1,10 @@
 """Kernels of GFCF against dense products and NumPy's decomposition."""
 
 import numpy as np
-import pytest
 from scipy.sparse import csr_array, random_array
 
 from shortlist.content.features import to_rows
-from shortlist.kernels.graph import find_eigenvectors, follow_paths, multiply_sparse, rotate_rows
+from shortlist.kernels.graph import follow_paths, multiply_sparse, rotate_rows
 
 
 def test_paths_are_two_products():
@@ -16,27 +15,6 @@ def test_paths_are_two_products():
     out = np.ones((7, 20), np.float32)
     follow_paths(to_rows(queries), to_rows(csr_array(matrix.T)), to_rows(matrix), out)
     np.testing.assert_allclose(out, 1 + (queries @ matrix.T @ matrix).toarray(), atol=1e-5)
-
-
-@pytest.mark.parametrize("rank", [1, 3, 40, 100])
-@pytest.mark.parametrize("n", [1, 2, 12, 70])
-def test_eigenvectors(n, rank):
-    drawn = np.random.default_rng(0).normal(size=(rank, n)) * np.geomspace(1, 1e-4, n)
-    matrix = drawn.T @ drawn
-    vectors, values = matrix.copy(), np.full(n, np.nan)
-    find_eigenvectors(vectors, values)
-    largest = values.max()
-    np.testing.assert_allclose(np.sort(values), np.linalg.eigvalsh(matrix), atol=1e-13 * largest)
-    np.testing.assert_allclose(vectors @ matrix @ vectors.T, np.diag(values), atol=1e-13 * largest)
-    np.testing.assert_allclose(vectors @ vectors.T, np.eye(n), atol=1e-12)
-
-
-@pytest.mark.parametrize("matrix", [np.zeros((5, 5)), np.eye(5), np.ones((5, 5)), np.diag([3.0, 0, 2, 0, 1])])
-def test_eigenvectors_of_equal_values(matrix):
-    vectors, values = matrix.copy(), np.full(5, np.nan)
-    find_eigenvectors(vectors, values)
-    np.testing.assert_allclose((vectors.T * values) @ vectors, matrix, atol=1e-14)
-    np.testing.assert_allclose(vectors @ vectors.T, np.eye(5), atol=1e-14)
 
 
 def test_rotation_of_rows():

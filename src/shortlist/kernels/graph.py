@@ -1,14 +1,12 @@
-"""Kernels of a plain matrix: paths item – user – item, rotations, eigenvectors, weights of nearest items."""
+"""Kernels of a plain matrix: paths item – user – item, rotations, weights of nearest items."""
 
 import numpy as np
 
-from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.jit import kernel
 from shortlist.kernels.simd import row_at
 from shortlist.kernels.sparse import SparseRows
 from shortlist.kernels.tiles import SIDE, add_tile
-from shortlist.types import Doubles, Floats, Ints, Longs
-
-PRECISION, MAX_ROTATIONS = 1e-16, 60  # relative size of what counts as 0, and steps per eigenvalue
+from shortlist.types import Floats, Ints, Longs
 
 
 @kernel
@@ -63,121 +61,6 @@ def rotate_rows(
         for k in range(size):
             for j in range(width):
                 out[start + k, j] = tile[k, j]
-
-
-@inlined
-def _rotate_to_diagonal(vectors: Doubles, values: Doubles, beside: Doubles) -> None:
-    """Implicit QL steps on a tridiagonal matrix; the rows of the vectors are rotated likewise."""
-    n = values.size
-    largest = 0.0
-    for k in range(n):
-        largest = max(largest, abs(values[k]) + abs(beside[k]))
-    tiny = 1e-3 * PRECISION * largest
-    for low in range(n):
-        for _ in range(MAX_ROTATIONS):
-            high = low
-            while high < n - 1:
-                near = abs(values[high]) + abs(values[high + 1])
-                if abs(beside[high]) <= PRECISION * near + tiny:
-                    break
-                high += 1
-            if high == low:
-                break
-            g = (values[low + 1] - values[low]) / (2 * beside[low])
-            r = np.sqrt(g * g + 1)
-            g = values[high] - values[low] + beside[low] / (g + (r if g >= 0 else -r))
-            sine, cosine, shift = 1.0, 1.0, 0.0
-            ended = False
-            for back in range(high - low):
-                i = high - 1 - back
-                f, b = sine * beside[i], cosine * beside[i]
-                r = np.sqrt(f * f + g * g)
-                beside[i + 1] = r
-                if r == 0:
-                    values[i + 1] -= shift
-                    beside[high] = 0
-                    ended = True
-                    break
-                sine, cosine = f / r, g / r
-                g = values[i + 1] - shift
-                r = (values[i] - g) * sine + 2 * cosine * b
-                shift = sine * r
-                values[i + 1] = g + shift
-                g = cosine * r - b
-                upper, lower = vectors[i], vectors[i + 1]
-                for j in range(n):
-                    x, y = upper[j], lower[j]
-                    lower[j] = sine * x + cosine * y
-                    upper[j] = cosine * x - sine * y
-            if not ended:
-                values[low] -= shift
-                beside[low] = g
-                beside[high] = 0
-
-
-@inlined
-def _reduce_to_tridiagonal(matrix: Doubles, values: Doubles, beside: Doubles, reflections: Doubles) -> None:
-    """Householder's reflections, one per row; the matrix is overwritten."""
-    n, p = matrix.shape[0], values
-    for k in range(n - 2):
-        norm = 0.0
-        for j in range(k + 1, n):
-            norm += matrix[k, j] * matrix[k, j]
-        norm = np.sqrt(norm)
-        head = matrix[k, k + 1]
-        beside[k] = -norm if head >= 0 else norm
-        if norm == 0:
-            continue
-        size = np.sqrt(2 * norm * (norm + abs(head)))
-        v = reflections[k]
-        for j in range(k + 1, n):
-            v[j] = matrix[k, j] / size
-        v[k + 1] = (head - beside[k]) / size
-        inner = 0.0
-        for i in range(k + 1, n):
-            p[i] = 0
-            for j in range(k + 1, n):
-                p[i] += matrix[i, j] * v[j]
-            inner += p[i] * v[i]
-        for j in range(k + 1, n):
-            p[j] -= inner * v[j]
-        for i in range(k + 1, n):
-            a, b = 2 * v[i], 2 * p[i]
-            for j in range(k + 1, n):
-                matrix[i, j] -= a * p[j] + b * v[j]
-    if n > 1:
-        beside[n - 2] = matrix[n - 2, n - 1]
-    for k in range(n):
-        values[k] = matrix[k, k]
-
-
-@kernel
-def find_eigenvectors(
-    matrix: Doubles,  # (n, n) symmetric; replaced by the eigenvectors, one per row
-    values: Doubles,  # (n,), replaced by the eigenvalues
-) -> None:
-    """Reduce to a tridiagonal matrix, then rotate by QL steps; LAPACK's bits depend on its threads."""
-    n = matrix.shape[0]
-    beside, weight = np.zeros(n), np.empty(n)
-    reflections, product = np.zeros((n, n)), np.zeros((n, n))
-    _reduce_to_tridiagonal(matrix, values, beside, reflections)
-    for k in range(n):
-        product[k, k] = 1
-    for back in range(n - 2):
-        k = n - 3 - back
-        v = reflections[k]
-        for i in range(k + 1, n):
-            weight[i] = 0
-        for j in range(k + 1, n):
-            for i in range(k + 1, n):
-                weight[i] += v[j] * product[j, i]
-        for j in range(k + 1, n):
-            for i in range(k + 1, n):
-                product[j, i] -= 2 * v[j] * weight[i]
-    for k in range(n):
-        for j in range(n):
-            matrix[k, j] = product[j, k]
-    _rotate_to_diagonal(matrix, values, beside)
 
 
 @kernel

@@ -189,6 +189,8 @@ class ALS(MatrixModel):
         """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
         by_item = csr_array(normalize_degrees(matrix).T)
         users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed, self.n_threads)
+        turned = sparse_product(by_item, users, self.n_threads)
+        users = rotate(users, find_basis(turned, self.n_factors, self.n_threads)[0], self.n_threads)
         return np.asarray(users * np.float32(np.sqrt(len(users) / self.n_factors)), np.float32)
 
     def _weight(self, n_items: int) -> float:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.sparse import csr_array
+from threadpoolctl import threadpool_limits
 
 from shortlist.content.features import to_rows
 from shortlist.core.threads import map_slices
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.graph import find_eigenvectors, multiply_sparse, rotate_rows
+from shortlist.kernels.graph import multiply_sparse, rotate_rows
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.tiles import SIDE, sum_outer
 from shortlist.models.base import Recommender, WeightParams, WeightTransform, decayed_counts
@@ -19,6 +21,7 @@ from shortlist.types import Doubles, Floats, Ints
 
 GIGABYTE = 1e9
 ROWS = 4096  # of a matrix that a thread handles at a time
+DIAGONAL = 1e-5  # share of the largest square up to which sums of products are rounding errors
 DEPENDENT = 1e-10  # share of the largest squared norm below which a column is a combination of others
 
 
@@ -68,10 +71,14 @@ def outer_products(vectors: Floats, n_threads: int) -> Doubles:
 def find_basis(vectors: Floats, n: int, n_threads: int) -> tuple[Floats, Doubles]:
     """(width, width) a rotation of the first n dimensions after which sums of products are 0, and squares."""
     width = vectors.shape[1]
-    turned, squares = outer_products(vectors, n_threads)[:n, :n].copy(), np.zeros(width)
-    find_eigenvectors(turned, squares[:n])
-    basis = np.zeros((width, width), np.float32)
-    basis[:n, :n] = turned.T
+    basis, squares = np.zeros((width, width), np.float32), np.zeros(width)
+    products = outer_products(vectors, n_threads)[:n, :n]
+    squares[:n] = products.diagonal()
+    if np.abs(products - np.diag(squares[:n])).max() <= DIAGONAL * squares.max():
+        basis[:n, :n] = np.eye(n)
+    else:
+        with threadpool_limits(1, "blas"):  # whose bits depend on the number of threads
+            squares[:n], basis[:n, :n] = eigh(products)
     return basis, np.maximum(squares, 0)
 
 
