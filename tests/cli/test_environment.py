@@ -1,8 +1,7 @@
-"""The command line in any environment: encodings, widths, closed or full output, no variables, no memory."""
+"""The command line in any environment: encodings, widths, closed or full output, no variables."""
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -175,72 +174,3 @@ def test_marks_are_ascii_where_the_output_is(monkeypatch, capsys):
     output.show_text("a – b … ✓ ü")
     output.show_json({"name": "ü"})
     assert capsys.readouterr().out == 'a - b ... x ü\n{\n  "name": "\\u00fc"\n}\n'
-
-
-def run_python(code, folder, limit):
-    """Run code under a memory limit of some bytes."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        timeout=100,
-        check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-        cwd=folder,
-    )
-
-
-@pytest.mark.resources
-def test_a_stalled_read_under_a_memory_limit_ends_with_a_sentence(folder):
-    code = (
-        "import time, sys; from shortlist.cli import output\n"
-        "output.STALLED_SECONDS = 0.5\n"
-        "with output.guard_reading('café.csv'):\n"
-        "    time.sleep(60)\n"
-    )
-    done = run_python(code, folder, 64 << 30)
-    assert done.returncode == 2
-    assert b"not enough memory" in done.stderr
-
-
-@pytest.mark.resources
-def test_a_busy_read_and_a_slow_database_are_not_ended(folder):
-    code = (
-        "import time, sys; from shortlist.cli import output\n"
-        "output.STALLED_SECONDS = 0.2\n"
-        "with output.guard_reading('postgresql://127.0.0.1/shop'):\n"
-        "    time.sleep(1.5)\n"
-        "output.STALLED_SHARE = 1e9\n"  # whatever the processor time: a thread that could run is enough
-        "with output.guard_reading('café.csv'):\n"
-        "    end = time.monotonic() + 1.5\n"
-        "    while time.monotonic() < end: pass\n"
-    )
-    done = run_python(code, folder, 64 << 30)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-@pytest.mark.resources
-def test_memory_is_checked_before_libraries_are_loaded_and_files_are_read(folder):
-    code = (
-        "import os, sys, resource; from shortlist.cli import output\n"
-        "output.prepare_memory()\n"
-        "assert os.environ['POLARS_MAX_THREADS'] == os.environ['OPENBLAS_NUM_THREADS'] == '1'\n"
-        "os.truncate('café.csv', 2 << 30)\n"  # a sparse file: nothing is read
-        "try:\n"
-        "    with output.guard_reading('café.csv'): sys.exit('read')\n"
-        "except MemoryError: pass\n"
-        "resource.setrlimit(resource.RLIMIT_AS, (900 << 20, 2 << 30))\n"
-        "try: output.prepare_memory()\n"
-        "except MemoryError: sys.exit(0)\n"
-        "sys.exit('loaded')\n"
-    )
-    done = run_python(code, folder, 2 << 30)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_without_a_memory_limit_nothing_is_watched(monkeypatch):
-    monkeypatch.setattr(output, "STALLED_SECONDS", 0.0)
-    with output.guard_reading("missing.csv"):
-        pass
-    monkeypatch.delenv("POLARS_MAX_THREADS", raising=False)
-    output.prepare_memory()
-    assert "POLARS_MAX_THREADS" not in os.environ

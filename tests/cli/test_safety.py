@@ -1,11 +1,7 @@
-"""Secrets, control characters and low memory on the command line."""
+"""Secrets and control characters on the command line."""
 
 import json
-import os
-import resource
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +10,6 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.output import guard_reading
 from shortlist.text import CONTROL
 
 EVIL = [
@@ -135,66 +130,3 @@ def test_the_password_of_a_database_is_nowhere(workdir, capsys, source):
     assert "hunter2" not in "".join(shown)
     for path in workdir.iterdir():
         assert b"hunter2" not in path.read_bytes(), path
-
-
-def test_backtraces_of_panics_are_not_shown(workdir):
-    code = """
-import os, sys
-from shortlist.cli.output import guard_reading
-with guard_reading("x.parquet"):
-    os.write(2, b"thread 'x' panicked at y\\nstack backtrace:\\n")
-with guard_reading("x.parquet"):
-    os.write(2, b"a note\\n")
-with guard_reading("x.csv"):
-    os.write(2, b"at once\\n")
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stderr == "a note\nat once\n"
-
-
-def test_panics_on_lists_are_not_shown(workdir, monkeypatch, capfd):
-    (workdir / "bad.parquet").write_bytes(b"PAR1")
-    (workdir / "t.csv").write_text("user_id,item_id\nu,x\nv,y\n")
-
-    def panic(*_, **__):
-        os.write(sys.stderr.fileno(), b"thread 'x' panicked at y\n")
-        raise sl.errors.DataError("bad.parquet: damaged.")
-
-    monkeypatch.setattr("shortlist.data.lists.read_table", panic)
-    assert main(["evaluate", "bad.parquet", "--truth", "t.csv"]) == 2
-    shown = capfd.readouterr().err
-    assert "shortlist: bad.parquet: damaged." in shown
-    assert "panicked" not in shown
-
-
-def test_hidden_output_is_restored_after_an_error(capfd):
-    def fail():
-        with guard_reading("x.parquet"):
-            os.write(2, b"held\n")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    os.write(2, b"later\n")
-    assert capfd.readouterr().err == "held\nlater\n"
-
-
-@pytest.mark.resources
-@pytest.mark.parametrize("megabytes", [300, 800, 1200])
-def test_low_memory(tmp_path, monkeypatch, megabytes):
-    """One sentence before memory runs out: polars would abort the process, OpenBLAS would try for ever."""
-    monkeypatch.chdir(tmp_path)
-    Path("big.csv").write_text(
-        "user_id,item_id\n" + "".join(f"u{k % 9973},i{k * 7 % 9001}\n" for k in range(200_000))
-    )
-    limit = megabytes << 20
-    done = subprocess.run(
-        [sys.executable, "-m", "shortlist", "fit", "big.csv", "--model", "EASE"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert done.stderr.startswith("shortlist: not enough memory; use fewer rows, n_factors or n_threads")

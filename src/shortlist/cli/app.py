@@ -26,7 +26,7 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
-from shortlist.cli.output import prepare_memory, print_error, print_note
+from shortlist.cli.output import print_error, print_note
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -131,8 +131,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupts: list[int] = []
     try:
         with sane_width(), record_interrupts(interrupts):
-            if argv is None and tokens and not {"--help", "-h", "--version"} & set(tokens):
-                prepare_memory()
             app = build(tokens[0] if tokens else None)
             with print_warnings():
                 app(tokens, exit_on_error=False, print_error=False, result_action="return_value")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Group, Parameter
 
 import shortlist as sl
-from shortlist.cli.output import guard_reading, print_note
+from shortlist.cli.output import print_note
 from shortlist.data.columns import ReadOptions
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.text import redact_uri
@@ -188,8 +188,7 @@ def read_source(
                 )
             data = sl.load_dataset(source, progress=print_note)
         else:
-            with guard_reading(source):
-                data = sl.read_interactions(source, training=training, **asdict(reading))
+            data = sl.read_interactions(source, training=training, **asdict(reading))
     if quiet:
         return data
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
@@ -227,8 +226,7 @@ def _print_source(source: "DataSource") -> None:
 
 def read_content(path: Path, groups: "Iterable[str] | None" = None) -> "Items":
     """Read the content of items, with the columns of `groups` as categories; print which are used."""
-    with guard_reading(str(path)):
-        items = sl.read_items(path, categories=None if groups is None else list(groups))
+    items = sl.read_items(path, categories=None if groups is None else list(groups))
     print_note(f"{path}: {items}")
     for note in items.source.notes:
         print_note(f"note: {note}")
@@ -248,8 +246,7 @@ def add_content(model: "Recommender", path: Path, groups: "Mapping[str, Any] | N
             f"--items needs a model fitted with --items, got a {type(model).__name__} without; fit it "
             "again with shortlist fit --items."
         )
-    with guard_reading(str(path)):
-        table, label = read_item_table(path)
+    table, label = read_item_table(path)
     before = len(model.items_)
     try:
         model.add_items(table)
@@ -263,9 +260,8 @@ def read_lists(path: Path, what: str = "items") -> "RankedLists":
     from shortlist.data.lists import describe_columns, read_candidate_table
 
     try:
-        with guard_reading(path):
-            frame = read_candidate_table(path)
-            lists = sl.RankedLists.from_frame(frame)
+        frame = read_candidate_table(path)
+        lists = sl.RankedLists.from_frame(frame)
     except DataError as error:
         if error.parameter is None:
             raise

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 import shortlist as sl
 from shortlist.cli.arguments import Spark, check_spark_flags, read_lists
-from shortlist.cli.output import Json, guard_reading, print_note, show_json, show_text
+from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.core.files import check_writable
 from shortlist.errors import ConfigError
 from shortlist.text import printable
@@ -145,8 +145,7 @@ def read_truth(path: Path | None, name: str) -> "Interactions | None":
 
     if path is None:
         return None
-    with guard_reading(path):
-        data = read_outcomes(path)
+    data = read_outcomes(path)
     print_note(
         f"{name} {path}: {data.n_rows:,} rows, {data.active_users.size:,} users, {data.n_items:,} items"
     )

@@ -1,15 +1,8 @@
 """Output: results on stdout, notes and errors on stderr."""
 
 import json
-import mmap
-import os
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -20,11 +13,6 @@ Json = Annotated[bool, Parameter(help="Print one JSON document, for scripts.", s
 ASCII_MARKS = str.maketrans(
     {"─": "-", "█": "#", "✓": "x", "…": "...", "–": "-", "−": "-", "×": "x", "±": "+-", "→": "->", "·": "|"}
 )  # instead of the typographic marks that only UTF-8 can show
-LIBRARIES_BYTES = 1 << 30  # that NumPy, SciPy, Numba and polars map with one thread each: 0.75 GiB
-READING_BYTES = 3 << 28  # that polars maps for its threads and buffers when it reads
-MANY_THREADS_BYTES = 8 << 30  # of memory below which libraries get one thread each
-STALLED_SECONDS = 5.0  # without processor time, under a memory limit
-STALLED_SHARE = 0.005  # processor time below this share of the seconds counts as none
 PLAIN_WIDTH = 120  # a pipe has no width; wide enough that no table wraps
 
 
@@ -38,103 +26,6 @@ def print_note(sentence: str) -> None:
     """Print a line on stderr, so that stdout contains only the result."""
     sys.stderr.write(f"{printable(sentence)}\n")
     sys.stderr.flush()
-
-
-@contextmanager
-def guard_reading(source: str | Path) -> Iterator[None]:
-    """Read a file without the output of panics, and never wait for ever under a memory limit.
-
-    A thread of polars that cannot allocate ends without telling the thread that waits for it. A database may
-    take its time, so it is not watched.
-    """
-    stopped, path = threading.Event(), Path(source)
-    if _has_memory_limit() and "://" not in str(source):
-        check_memory(READING_BYTES + (path.stat().st_size if path.is_file() else 0))
-        threading.Thread(target=_end_if_stalled, args=(stopped,), daemon=True).start()
-    try:
-        with _hide_panics(path):
-            yield
-    finally:
-        stopped.set()
-
-
-@contextmanager
-def _hide_panics(path: Path) -> Iterator[None]:
-    """Drop what polars prints on stderr if a damaged Parquet file makes it panic: an error follows anyway."""
-    if path.suffix.lower() not in (".parquet", ".pq", ".gz", ".zst") and not path.is_dir():
-        yield
-        return
-    try:
-        saved = os.dup(sys.stderr.fileno())
-    except (AttributeError, OSError, ValueError):  # stderr is not a file
-        yield
-        return
-    with tempfile.TemporaryFile() as held:
-        sys.stderr.flush()
-        os.dup2(held.fileno(), sys.stderr.fileno())
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(saved, sys.stderr.fileno())
-            os.close(saved)
-            held.seek(0)
-            text = held.read().decode(errors="replace")
-            sys.stderr.write("" if "panicked at" in text else text)
-
-
-def _has_memory_limit() -> bool:
-    return _memory_limit() < float("inf")
-
-
-def _memory_limit() -> float:
-    """Bytes that the process may map (ulimit -v or -d); infinity without a limit."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        return float("inf")
-    limits = (resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA))
-    return min((limit for limit in limits if limit != resource.RLIM_INFINITY), default=float("inf"))
-
-
-def prepare_memory() -> None:
-    """Before NumPy, SciPy, Numba and polars are loaded: make sure that they fit below a memory limit.
-
-    Each of their threads maps up to 128 MiB. Where that fails, polars aborts the process and OpenBLAS tries
-    again for ever, so one thread must do below a low limit. Results do not depend on the number of threads.
-    """
-    if _memory_limit() < MANY_THREADS_BYTES:
-        for name in ("OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
-            os.environ.setdefault(name, "1")
-    check_memory(LIBRARIES_BYTES)
-
-
-def check_memory(n_bytes: int) -> None:
-    """Raise MemoryError if there is a memory limit and less than `n_bytes` below it."""
-    if not _has_memory_limit():
-        return
-    try:
-        mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
-    except OSError:
-        raise MemoryError from None
-
-
-def _end_if_stalled(stopped: threading.Event) -> None:
-    used = -1.0
-    while not stopped.wait(STALLED_SECONDS):
-        before, used = used, time.process_time()
-        if used - before < STALLED_SHARE * STALLED_SECONDS and not _has_busy_thread():
-            os._exit(print_error("not enough memory: reading stopped; use fewer rows or a higher limit.", 2))
-
-
-def _has_busy_thread() -> bool:
-    """Whether another thread of this process waits for a processor (R) or a disk (D)."""
-    this = str(threading.get_native_id())
-    states = []
-    for path in Path("/proc/self/task").glob("*/stat"):
-        with suppress(OSError):  # the thread has ended
-            states += path.read_text().rpartition(")")[2].split()[: path.parent.name != this]
-    return bool({"R", "D"} & set(states))
 
 
 def progress_lines() -> Callable[[str], None] | None:

@@ -24,6 +24,7 @@ from shortlist.models.matrix import (
     pad_columns,
     rotate,
     singular_columns,
+    sparse_product,
 )
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
