@@ -10,7 +10,7 @@ CHECKS = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $
 FUZZ ?= 50
 FUZZ_SECONDS ?= 3600
 
-.PHONY: demo test fuzz check fix bench rankers packaging mutants docs
+.PHONY: demo test fuzz check fix bench reproduce rankers packaging mutants docs
 
 demo: $(DEMO)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
@@ -40,6 +40,9 @@ fix: $(READY)  ## apply automatic fixes
 bench: $(READY)  ## compare with other libraries in one run and print the ratios
 	@$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	@for script in $$(grep -l __main__ benchmarks/*.py); do echo "== $$script"; $(BIN)/python "$$script" || exit 1; done
+
+reproduce: $(READY)  ## repeat the experiments of the paper, for hours; ARGS="--quick --out FOLDER" takes minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m reproduction $(ARGS)
 
 RANKERS := torch lenskit rectools replay-rec cornac lightfm-next pandas pyarrow
 rankers: $(READY)  ## run the examples of docs/rankers.md whose packages are large; downloads gigabytes

@@ -23,7 +23,7 @@ GROUPS = (
     "tests/cli/test_cutoff_flags.py",
     "tests/cli/test_fuzz.py",
     "tests/test_warmup.py",
-    "tests/paper/",
+    "tests/reproduction/",
     "tests/models/test_files_fuzz.py",
     "tests/serve/test_schema.py",
     "tests/serve/test_replicas.py",

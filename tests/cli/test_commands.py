@@ -113,7 +113,7 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
             shorter = QUICK if words[0] == "fit" and "--min_precision" not in words else []
             shorter = ["--quick"] if "--set" in words else shorter
             shorter = [] if {"--items", "--trials"} & set(words) else shorter  # without epochs and factors
-            if words[0] in ("demo", "reproduce"):
+            if words[0] == "demo":
                 continue  # these take minutes or need a network
             if words[0] == "serve" or "postgresql:" in example or words[:2] == ["service", "refit"]:
                 continue  # runs until it is stopped, or needs a server or new events

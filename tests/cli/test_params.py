@@ -87,7 +87,6 @@ def test_whole_numbers_are_not_rounded(capsys, monkeypatch, value):
     assert f"--trials must be a whole number, got {value}" in capsys.readouterr().err
     assert main(["fit", "sample", "--set", f"n_epochs={value}"]) == 2
     assert "n_epochs must be a whole number" in capsys.readouterr().err
-    assert main(["reproduce", f"--seeds={value}"]) == 2
     monkeypatch.setenv("SHORTLIST_N_FACTORS", value)
     assert main(["fit", "sample"]) == 2
     assert "must be a whole number" in capsys.readouterr().err

@@ -59,7 +59,6 @@ COMMANDS = {
     "serve": "Serve a model over HTTP, with a dashboard.",
     "service": "Create access tokens, activate and refit models, and delete users of a service.",
     "inspect": "Show what a saved model contains.",
-    "reproduce": "Repeat the experiments of the paper.",
 }
 
 

@@ -12,7 +12,7 @@ from shortlist.text import printable
 
 def render(template: str, **context: Any) -> str:
     """Fill one template; values are escaped unless the template marks them safe; no control characters."""
-    return printable(_ENVIRONMENT.get_template(template).render(context), keep="\n\t")
+    return printable(ENVIRONMENT.get_template(template).render(context), keep="\n\t")
 
 
 def format_decimal(value: float | None, digits: int = 4) -> str:
@@ -40,7 +40,7 @@ def format_test(test: PairedTest | None, metric: str = "f1") -> str:
     return f"{difference} [{low}, {high}]"
 
 
-_ENVIRONMENT = Environment(
+ENVIRONMENT = Environment(
     loader=PackageLoader("shortlist.reports"),
     autoescape=True,
     undefined=StrictUndefined,
@@ -48,7 +48,7 @@ _ENVIRONMENT = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_ENVIRONMENT.globals["chart_style"] = charts.STYLE
-_ENVIRONMENT.filters.update(
+ENVIRONMENT.globals["chart_style"] = charts.STYLE
+ENVIRONMENT.filters.update(
     decimal=format_decimal, percent=format_percent, count=format_count, test=format_test
 )

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import shortlist as sl
+from reproduction.runs import Outcomes
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
-from shortlist.paper.variants import Outcomes, take_lists
 
 
 def outcomes(scores, boundaries):
@@ -23,16 +23,7 @@ def outcomes(scores, boundaries):
     truth = sl.Interactions.from_tuples(
         [(user, item) for user in range(len(lists)) for item in range(n_items)]
     )
-    return Outcomes.of(lists, truth, np.arange(len(lists), dtype=np.int32))
-
-
-def test_lists_of_some_users_are_taken_in_their_order():
-    split = sl.split.last_basket(sl.load_dataset("sample"))
-    model = sl.Popularity().fit(split.train)
-    users = split.valid.active_users
-    lists = model.recommend(split.valid.users.to_ids(users), N=5, at=split.valid)
-    some = take_lists(lists, split.valid, users[2::7])
-    assert some.users.values.to_list() == list(split.valid.users.to_ids(users[2::7]))
+    return Outcomes(lists, truth, np.arange(len(lists), dtype=np.int32))
 
 
 def test_harmonic_f1_by_hand():
@@ -45,10 +36,10 @@ def test_harmonic_f1_by_hand():
     precision, recall = (found.measure(lengths)[name] for name in ("precision", "recall"))
     assert precision.tolist() == [1, 1]
     assert recall.tolist() == [0.5, 1]
-    assert found.covered(lengths)["harmonic"] == pytest.approx(6 / 7)
-    assert found.covered(lengths)["f1"] == pytest.approx(5 / 6)
-    assert found.covered(np.array([1, 0]))["harmonic"] == pytest.approx(2 / 3)  # covered users only
-    assert found.covered(np.zeros(2, int))["harmonic"] == 0
+    assert found.means(lengths)["harmonic"] == pytest.approx(6 / 7)
+    assert found.means(lengths)["f1"] == pytest.approx(5 / 6)
+    assert found.means(np.array([1, 0]))["harmonic"] == pytest.approx(2 / 3)  # covered users only
+    assert found.means(np.zeros(2, int))["harmonic"] == 0
     assert found.curves["harmonic"][:2] == pytest.approx([2 / 3, 1])
 
 

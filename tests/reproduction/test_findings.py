@@ -1,23 +1,10 @@
-"""Tests, counts of cells and verdicts on small numbers that can be checked by hand."""
+"""Tests and counts of cells on small numbers that can be checked by hand."""
 
 import numpy as np
 import pytest
 
-from shortlist.paper.protocol import COVERED, FAILS, HOLDS, MODELS, ORIGINAL
-from shortlist.paper.verdicts import (
-    above,
-    below,
-    best_variants,
-    bootstrap,
-    cell,
-    count_cells,
-    peaks_inside,
-    rises,
-    select_row,
-    steady,
-    verdict,
-    verdicts,
-)
+from reproduction.findings import best_variants, bootstrap, cell, count_cells, find_row
+from reproduction.protocol import MODELS, ORIGINAL
 
 
 # ------------------------------------------------------------------ tests
@@ -93,6 +80,7 @@ def cell_rows(reading="r"):
                             {
                                 "model": model, "loss": loss, "selected_by": selected_by, "reading": reading,
                                 "bias": bias,
+                                "N": None if model in ORIGINAL else {},
                                 "figures": {name: {"mean": value} for name, value in figures.items()},
                                 "valid": {"f1": 0.1, "harmonic": 0.1, "cover_ratio": 0.7, "f1_at_target": 0.1,
                                           "harmonic_at_target": 0.1, "ndcg_at_target": 0.1},
@@ -158,13 +146,13 @@ def test_harmonic_cells_are_those_of_models_selected_by_it():
 def test_biases_are_chosen_on_validation():
     rows = cell_rows()
     names = {"model": "BPRMF", "loss": "pairwise", "selected_by": "f1", "reading": "r"}
-    plain = select_row(rows, names, False)
+    plain = find_row(rows, names | {"bias": False})
     plain["valid"]["f1"] = 0.2
-    assert select_row(rows, names, None) is plain
+    assert find_row(rows, names | {"bias": None}) is plain
     names |= {"model": "DKHRM"}
-    biased = select_row(rows, names, True)
+    biased = find_row(rows, names | {"bias": True})
     biased["valid"]["f1_at_target"] = 0.9
-    assert select_row(rows, names, None) is biased
+    assert find_row(rows, names | {"bias": None}) is biased
 
 
 def test_one_reading_serves_all_datasets():
@@ -186,156 +174,3 @@ def test_one_reading_serves_all_datasets():
     closest = best["harmonic, smallest distance"]
     assert (closest["bias"], closest["reached"]) == (True, 18)
     assert closest["distance"] == pytest.approx(np.sqrt(1.1 * 1.2) - 1)
-
-
-# ------------------------------------------------------------------ verdicts
-def difference(f1, ndcg, p=0.001):
-    return {
-        metric: {"difference": value, "low": value - 0.01, "high": value + 0.01, "p": p, "p_holm": p}
-        for metric, value in (("f1", f1), ("ndcg", ndcg))
-    }
-
-
-def dynamic_tests(covered=0.02, everyone=0.02):
-    tests = difference(everyone, everyone)
-    for metric in ("f1", "ndcg", "harmonic"):
-        tests[f"{metric}_covered"] = difference(covered, covered)["f1"]
-    return tests
-
-
-def chosen_row(model, f1, ndcg, f1_all=None):
-    figures = {"f1": f1, "ndcg": ndcg, "ndcg_own": ndcg, "ndcg_fair": ndcg}
-    if model in ORIGINAL:
-        figures = {"f1_20": f1, "ndcg_20": ndcg, "f1_all_20": f1_all, "ndcg_fair": ndcg, "cover_ratio": 0.7}
-    return {"model": model, "figures": {name: {"mean": value} for name, value in figures.items()}}
-
-
-@pytest.fixture
-def results():
-    """Chosen rows and results for which every claim holds."""
-    sweep = {"values": [1, 2, 3], "ndcg_covered": [0.1, 0.3, 0.2], "cover_ratio": [0.9, 0.8, 0.7]}
-    peak = sweep | {"f1_covered": [0.1, 0.3, 0.2], "f1": [0.1, 0.3, 0.2]}
-    rise = sweep | {"f1_covered": [0.1, 0.2, 0.3], "f1": [0.1, 0.2, 0.3]}
-    tests = {
-        "LogMF – BPRMF": difference(0.02, -0.02),
-        "CRRMF – BPRMF": difference(0.01, 0.01),
-        "CRRMF – LogMF": difference(0.01, 0.01),
-        **{f"HRM – {other}": difference(0.02, 0.02) for other in ("BPRMF", "LogMF", "CRRMF")},
-        **{f"{model} – {other}": dynamic_tests() for model, other in ORIGINAL.items()},
-    }
-    chosen = {"BPRMF": chosen_row("BPRMF", 0.03, 0.1), "HRM": chosen_row("HRM", 0.04, 0.1)}
-    chosen["DKBPRMF"] = chosen_row("DKBPRMF", 0.05, 0.2, 0.05)
-    chosen["DKHRM"] = chosen_row("DKHRM", 0.06, 0.2, 0.06)
-    found = {
-        "figure1": {"t": rise, "lambda_t": peak, "alpha": peak, "t_biased": rise},
-        "figure2": {m: {"f1": [0.01, 0.05, 0.05]} for m in ("BPRMF", "LogMF", "CRRMF", "HRM")},
-        "tests": tests,
-        "same_users": {key: {"f1": 0.04, "ndcg": 0.1} for key in ORIGINAL},
-    }
-    return chosen, found
-
-
-def verdict_of(results, start, dataset="ml-100k"):
-    rows = verdicts(dataset, *results)
-    return next(row["verdict"] for row in rows if row["claim"].startswith(start))
-
-
-def test_verdict_for_all_and_for_covered_users():
-    assert verdict(True, False) == HOLDS
-    assert verdict(False, True) == COVERED
-    assert verdict(False, False) == FAILS
-
-
-def test_all_claims_hold(results):
-    assert {row["verdict"] for row in verdicts("ml-100k", *results)} == {HOLDS}
-    assert len(verdicts("ml-100k", *results)) == 11
-    assert len(verdicts("ta-feng", *results)) == 13
-
-
-def test_better_for_covered_users_only(results):
-    results[1]["tests"]["DKHRM – HRM"] = dynamic_tests(0.02, -0.01)
-    assert verdict_of(results, "DK-HRM beats HRM in F1") == COVERED
-    assert verdict_of(results, "DK-BPRMF beats BPRMF in F1") == HOLDS
-
-
-def test_better_in_harmonic_f1_only(results):
-    tests = results[1]["tests"]["DKHRM – HRM"] = dynamic_tests(-0.01, -0.01)
-    assert verdict_of(results, "DK-HRM beats HRM in F1") == FAILS
-    tests["harmonic_covered"] = difference(0.02, 0.02)["f1"]
-    assert verdict_of(results, "DK-HRM beats HRM in F1") == COVERED
-    assert verdict_of(results, "DK-HRM beats HRM in NDCG") == FAILS
-
-
-def test_insignificant_difference_does_not_hold(results):
-    for test in results[1]["tests"]["DKHRM – HRM"].values():
-        test["p_holm"] = 0.06
-    assert verdict_of(results, "DK-HRM beats HRM in F1") == FAILS
-
-
-def test_improvement_must_reach_its_size(results):
-    """Covered users: .06 over .04 is 50%; all users: .05 over .04 is 25%, less than 33.1%."""
-    results[0]["DKHRM"]["figures"]["f1_all_20"]["mean"] = 0.05
-    assert verdict_of(results, "DK-HRM improves on HRM by 33.1% in F1", "ta-feng") == COVERED
-
-
-@pytest.mark.parametrize(
-    ("pair", "metric", "claim"),
-    [
-        ("LogMF – BPRMF", "f1", "LogMF is better"),
-        ("LogMF – BPRMF", "ndcg", "LogMF is better"),
-        ("CRRMF – BPRMF", "f1", "CRRMF is good"),
-        ("CRRMF – LogMF", "ndcg", "CRRMF is good"),
-        ("HRM – LogMF", "ndcg", "HRM beats BPRMF"),
-    ],
-)
-def test_one_wrong_sign_breaks_a_claim(results, pair, metric, claim):
-    results[1]["tests"][pair][metric]["difference"] *= -1
-    assert verdict_of(results, claim) == FAILS
-
-
-def test_sweep_of_t(results):
-    results[1]["figure1"]["t"]["f1"] = [0.3, 0.2, 0.1]
-    assert verdict_of(results, "As t rises") == COVERED
-    results[1]["figure1"]["t"]["cover_ratio"] = [0.9, 0.9, 0.9]
-    assert verdict_of(results, "As t rises") == FAILS
-
-
-def test_falling_curve_is_not_steady(results):
-    results[1]["figure2"]["HRM"]["f1"] = [0.01, 0.05, 0.02]
-    assert verdict_of(results, "F1 rises with N") == FAILS
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([1, 2, 3], True),
-        ([1, 3, 2], True),
-        ([3, 2, 1], False),
-        ([1, 2, 1, 2, 1.5, 3], False),
-        ([1, 1.01], False),
-    ],
-)
-def test_rises(values, expected):
-    assert rises(values) is expected
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"), [([1, 3, 2], True), ([1, 2, 3], False), ([3, 2, 1], False), ([1, 1.01, 1], False)]
-)
-def test_peaks_inside(values, expected):
-    assert peaks_inside(values) is expected
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"), [([1, 2, 2], True), ([1, 2, 1.7], False), ([2, 1.95, 1.9], False)]
-)
-def test_steady(values, expected):
-    assert steady(values) is expected
-
-
-def test_above_and_below_need_significance():
-    significant, insignificant = difference(0.1, -0.1), difference(0.1, -0.1, p=0.2)
-    assert above(significant["f1"])
-    assert below(significant["ndcg"])
-    assert not above(insignificant["f1"])
-    assert not below(insignificant["ndcg"])

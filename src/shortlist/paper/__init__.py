@@ -1,1 +1,0 @@
-"""The reproduction of the Dynamic-K paper: experiments, tables, figures and verdicts."""
