@@ -71,7 +71,7 @@ def test_plan_replays_held_out_data(shop, capsys):
         (["--arm", "a", "--arm", "b:share=0.5"], "share=0.5"),
         (["--arm", "a:share=x"], "must be a number"),
         (["--arm", "a:share=0.5,size=3"], "--arm must be"),
-        (["--arm", "a:share=0.5,model=none", "--arm", "b:share=0.5"], "no model 'none'"),
+        (["--arm", "a:share=0.5,model=none", "--arm", "b:share=0.5"], "no model named 'none'"),
         ([*ARMS, "--guardrail", "empty"], "--guardrail"),
         ([], "2 to 10 arms"),
     ],

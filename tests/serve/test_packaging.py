@@ -137,7 +137,13 @@ class TestSeveralServers:
 
     def test_what_the_manifest_promises_is_what_the_service_does(self):
         objects, pod = manifest(), manifest()["Deployment"]["spec"]["template"]
-        assert set(objects) == {"Deployment", "Service", "PodDisruptionBudget"}
+        assert set(objects) == {
+            "Deployment",
+            "Service",
+            "PodDisruptionBudget",
+            "PersistentVolumeClaim",
+            "CronJob",
+        }
         labels = pod["metadata"]["labels"]
         assert objects["Deployment"]["spec"]["selector"]["matchLabels"] == labels
         assert objects["Service"]["spec"]["selector"] == labels
@@ -157,6 +163,22 @@ class TestSeveralServers:
         for variable in container()["env"]:
             name = variable["name"].removeprefix("SHORTLIST_SERVE_").lower()
             assert name in {field.name for field in fields(ServeConfig)}
+
+    def test_servers_read_the_models_that_the_refit_writes(self):
+        objects = manifest()
+        claim = objects["PersistentVolumeClaim"]
+        assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+        job = objects["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+        pod = objects["Deployment"]["spec"]["template"]["spec"]
+        for spec, reads_only in ((pod, True), (job, False)):
+            [volume] = [each for each in spec["volumes"] if each["name"] == "models"]
+            [mount] = [each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "models"]
+            assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+            assert (mount.get("readOnly", False), mount["mountPath"]) == (reads_only, "/models")
+        refit = job["containers"][0]
+        assert refit["args"] == ["service", "refit", container()["args"][0]]
+        assert refit["image"] == container()["image"]
+        assert refit["env"] == container()["env"]
 
 
 DRAIN = ServeConfig.drain

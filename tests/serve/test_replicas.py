@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 import shortlist as sl
-from shortlist.serve import deployment
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import Deployment, load_refit_data
+from shortlist.serve.deployment import Deployment
 from shortlist.serve.store import (
     EVENTS_LOCK,
     MAX_WAITING,
@@ -38,30 +37,25 @@ def save_popular(path, n):
 
 
 class Cluster:
-    """Three servers with folders of their own; the third one has no model file and its own database user."""
+    """Three servers with one folder of models; the third one has its own database user."""
 
     def __init__(self, room, model_file):
         self.postgres = PostgresServer()
-        self.folders = [room / name for name in "abc"]
-        self.ports = [free_port() for _ in self.folders]
+        self.folder = room
+        self.logs = [room / f"log-{number}" for number in range(3)]
+        self.ports = [free_port() for _ in self.logs]
         self.servers = [None] * 3
-        for folder in self.folders:
-            folder.mkdir()
         self.token = create_token(room / "tokens", "all", ["read", "events", "admin"])
-        for folder in self.folders:
-            shutil.copy(room / "tokens", folder)
-        for folder in self.folders[:2]:
-            shutil.copy(model_file, folder / "shop.shortlist")
+        shutil.copy(model_file, room / "shop.shortlist")
 
     def start(self, number, *, wait=True, **more):
         """Start a server."""
-        folder, port = self.folders[number], self.ports[number]
-        user = "other" if number == 2 else "shop"
-        with (folder / "log").open("w") as log:
+        port, user = self.ports[number], "other" if number == 2 else "shop"
+        with self.logs[number].open("w") as log:
             self.servers[number] = Server(
-                folder,
+                self.folder,
                 self.postgres.uri.replace("shop@", f"{user}@"),
-                folder / "tokens",
+                self.folder / "tokens",
                 self.token,
                 log=log,
                 port=port,
@@ -97,12 +91,12 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory, model_file):
-    """The servers start before their database; the third one gets its model from the others."""
+    """Two servers start before their database."""
     found = Cluster(tmp_path_factory.mktemp("cluster"), model_file)
     try:
         found.start(0, wait=False)
         found.start(1, wait=False)
-        wait_for(lambda: "waiting" in (found.folders[0] / "log").read_text(), seconds=120)
+        wait_for(lambda: "waiting" in found.logs[0].read_text(), seconds=120)
         assert found.servers[0].call("/ready")[0] == 0
         found.postgres.start()
         found.postgres.execute("create role other superuser login")
@@ -171,16 +165,15 @@ def test_events_activations_and_experiments_reach_all_servers(cluster):
     events = [{"user_id": user, "item_id": "i5"} for user in USERS]
     assert cluster.call(0, "/v1/events", {"events": events})["accepted"] == len(USERS)
     wait_for(lambda: cluster.agree() and cluster.lists(2) != before)
-    assert not list(cluster.folders[2].glob("*.shortlist"))
 
-    save_popular(cluster.folders[1] / "popular.shortlist", 3)
+    save_popular(cluster.folder / "popular.shortlist", 3)
     assert cluster.call(1, "/v1/model", {"name": "popular"})["name"] == "popular"
     wait_for(lambda: cluster.agree() and cluster.lists(0)[0] == "popular")
     assert "popular" in cluster.call(0, "/v1/model")["available"]
     cluster.call(0, "/v1/model", {"name": "shop"})  # from another server than before
     wait_for(lambda: cluster.agree() and cluster.lists(2)[0] == "shop")
 
-    save_popular(cluster.folders[0] / "arm.shortlist", 2)
+    save_popular(cluster.folder / "arm.shortlist", 2)
     arms = [{"name": "now", "share": 0.5}, {"name": "two", "share": 0.5, "model": "arm"}]
     cluster.call(0, "/v1/experiment", {"name": "lengths", "arms": arms})
 
@@ -236,8 +229,8 @@ def test_kills_and_a_database_restart_lose_no_acknowledged_event(cluster, proxy)
 
 def test_a_rolling_update_of_the_model_fails_no_request(cluster, proxy):
     with Load(proxy, cluster.token) as load:
+        save_popular(cluster.folder / "shop.shortlist", 5)
         for number in range(3):
-            save_popular(cluster.folders[number] / "shop.shortlist", 5)
             cluster.servers[number].stop()
             assert cluster.servers[number].call("/ready")[0] == 0
             cluster.start(number)
@@ -260,7 +253,7 @@ def test_ready_says_503_while_requests_are_still_answered(cluster):
     assert server.process.wait(timeout=60) is not None
 
 
-class TestModelFiles:
+class TestStore:
     @pytest.fixture
     def store(self, cluster):
         """A database of its own."""
@@ -272,41 +265,6 @@ class TestModelFiles:
         yield found
         found.close()
 
-    def test_a_file_travels_through_the_store(self, store, folder, tmp_path, monkeypatch):
-        """Also if the temporary folder is full at first, in parts, and never with other content."""
-        elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
-        monkeypatch.setattr(deployment, "PART_BYTES", 5_000)
-        monkeypatch.setattr(deployment, "RETRY_SECONDS", 0.05)
-        first = Deployment(folder, store, share_models=1 << 30)
-        first.start(folder / "shop.shortlist")
-        second = Deployment(elsewhere, store)
-        second.start(elsewhere / "shop.shortlist")
-        assert second.served.name == "shop"
-        save_popular(folder / "next.shortlist", 3)
-        first.activate("next", "by request")
-
-        def full(*_, **__):
-            raise OSError(28, "No space left on device")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(deployment.tempfile, "TemporaryDirectory", full)
-            second.follow()
-            assert second.served.name == "shop"
-            assert "No space left" in second.activation_error
-        time.sleep(0.1)
-        second.follow()
-        assert (second.served.name, second.activation_error) == ("next", None)
-        assert load_refit_data(store, elsewhere, "shop").model.cutoff_.N == 3
-        assert list(elsewhere.iterdir()) == []
-        with store._begin() as connection:
-            connection.exec_driver_sql(
-                "update model_parts set content = overlay(content placing 'x' from 4000)"
-            )
-        third = Deployment(elsewhere, store)
-        with pytest.raises(sl.errors.ModelFileError, match="could not be activated"):
-            third.start(elsewhere / "shop.shortlist")
-
     def test_a_server_that_can_load_no_activated_model_changes_nothing_for_the_others(self, store, folder):
         first = Deployment(folder, store)
         first.start(folder / "shop.shortlist")
@@ -317,21 +275,6 @@ class TestModelFiles:
         again.start(folder / "shop.shortlist")
         assert again.served.name == "shop"
         assert store.activations(1) == latest
-
-    def test_files_that_no_server_needs_are_deleted(self, store, folder, monkeypatch):
-        monkeypatch.setattr("shortlist.serve.store.UNUSED_SECONDS", -1.0)
-        served = Deployment(folder, store, share_models=1 << 30, keep_models=1)
-        served.start(folder / "shop.shortlist")
-        for number in range(1, 4):
-            save_popular(folder / f"m{number}.shortlist", number)
-            served.activate(f"m{number}", "by request")
-        assert sorted(store.stored_models()) == ["m2", "m3"]
-
-    def test_a_file_above_the_limit_is_not_stored(self, store, folder):
-        Deployment(folder, store, share_models=100).start(folder / "shop.shortlist")
-        assert store.stored_models() == {}
-        with pytest.raises(sl.errors.ModelFileError, match="neither in the folder nor in the database"):
-            Deployment(folder / "none", store).start(folder / "none" / "shop.shortlist")
 
     def test_a_lock_that_another_server_keeps_is_not_waited_for(self, store):
         """Such as one whose network broke in the middle of a transaction, which the database then ends."""

@@ -91,6 +91,7 @@ def experiment_command(
         Event store of the service; default: the file beside the model.
     """
     from shortlist.serve.config import load_config
+    from shortlist.serve.deployment import Deployment
     from shortlist.serve.experiments import Experiments, LiveExperiment
     from shortlist.serve.store import EventStore
 
@@ -115,10 +116,7 @@ def experiment_command(
         store.create()
         experiments = Experiments(store)
         if action == "start":
-            for chosen in experiment.models:
-                if not (config.model_folder / f"{chosen}.shortlist").is_file():
-                    raise ConfigError(f"there is no model {chosen!r} beside {model.name}; check its name.")
-            experiments.start(experiment)
+            experiments.start(experiment.with_files(Deployment(config.model_folder, store)))
         elif action == "stop":
             if name is None:
                 raise ConfigError("stop needs the name of the experiment; pass --name.")

@@ -68,23 +68,24 @@ def activate_model(
 ) -> None:
     """Let all services on a store serve another model.
 
-    The file is loaded and tried here, then stored in the database and activated.
-    Running services switch to it without a restart, and services that start find
-    it there: they need no file of their own.
+    The file must be in the folder that the services read. It is loaded and tried
+    here, kept under its checksum, and activated. Running services switch to it
+    without a restart; it may be replaced by another file afterwards.
 
     For example:
-      shortlist service activate shop.shortlist --db postgresql://shop@db/events
+      shortlist service activate models/shop.shortlist --db postgresql://shop@db/events
 
     Parameters
     ----------
     model
-        The model file; services get it through the store.
+        The model file, in the folder of the services.
     db
         Event store of the services; default: SHORTLIST_SERVE_DB.
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import SUFFIX, Deployment
+    from shortlist.serve.deployment import Deployment
+    from shortlist.serve.model_files import SUFFIX
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db})
@@ -94,15 +95,10 @@ def activate_model(
     store = EventStore(config.database)
     if store.is_sqlite and not Path(store.url.database or "").is_file():
         raise ConfigError(f"there is no event store at {config.db}; pass the --db of the service.")
-    if (size := config.model_path.stat().st_size) > config.share_models:
-        raise ConfigError(
-            f"a model file of {size:,} bytes is larger than share_models ({config.share_models:,}); raise "
-            "SHORTLIST_SERVE_SHARE_MODELS."
-        )
     store.create()
     try:
-        limits = {"share_models": config.share_models, "keep_models": config.keep_models}
-        deployed = Deployment(config.model_folder, store, **limits)
+        store.export_models(config.model_folder)
+        deployed = Deployment(config.model_folder, store, keep_models=config.keep_models)
         name = config.model_path.name.removesuffix(SUFFIX)
         number = deployed.activate(name, "by shortlist service activate").number
     finally:
@@ -158,7 +154,7 @@ def refit_model(
 
     Run it from cron, a systemd timer or a CronJob. The new model is checked
     against the one in service on the latest day. If it is not worse, it is saved
-    beside it and activated; running services switch to it without a restart.
+    into the folder of the model and activated; running services switch to it without a restart.
     Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
 
     For example:
@@ -171,37 +167,36 @@ def refit_model(
     items
         File with the content of all items, as for `shortlist fit`; needed if the model uses content.
     keep
-        Number of refitted models to keep; default: 3.
+        Number of earlier models to keep; default: 3.
     """
     from shortlist.auto.fit import refit as fit_again
     from shortlist.cli.arguments import read_content
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import SUFFIX, Deployment, load_refit_data, remove_old_models
+    from shortlist.serve.deployment import Deployment, load_refit_data
+    from shortlist.serve.model_files import SUFFIX, kept_path, save_model
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db, "keep_models": keep})
     store = EventStore(config.database)
-    if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
+    if store.is_sqlite or config.model_path.exists():  # a refitted model has no file with a name
         read_header(config.model_path)
     store.create()
+    store.export_models(config.model_folder)
     folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
     content = None if items is None else read_content(items)
     data = load_refit_data(store, folder, base)
     result = fit_again(data.model, data.events, items=content, progress=print_note)
-    path = None
+    name = checksum = None
     if result.model is not None:
-        path = folder / f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}{SUFFIX}"
-        result.model.save(path)
-        name, limits = path.name.removesuffix(SUFFIX), (config.shared_bytes, config.keep_models)
-        deployed = Deployment(folder, store, share_models=limits[0], keep_models=limits[1])
-        checksum = deployed.share(name)
+        name = f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        checksum = save_model(result.model, folder)
         store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
-        deployed.remove_shared()
-        remove_old_models(store, folder, base, config.keep_models)
+        Deployment(folder, store, keep_models=config.keep_models).remove_unused()
     store.close()
     about = {
-        "model": None if path is None else path.name,
+        "model": name,
+        "file": None if checksum is None else kept_path(folder, checksum).name,
         "old_f1": result.old_f1,
         "new_f1": result.new_f1,
         "lists": result.n_lists,
@@ -209,5 +204,5 @@ def refit_model(
     }
     if json:
         return show_json(about)
-    outcome = f"activated {path.name}" if path is not None else "kept the model in service"
+    outcome = "kept the model in service" if name is None else f"activated {name}"
     return show_text(f"{outcome}: {result.reason} (F1 {result.new_f1:.4f}, before {result.old_f1:.4f}).")

@@ -38,8 +38,7 @@ class ServeConfig:
     keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
     poll: float = 0.1  # seconds between two looks for new events and activations
     cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
-    keep_models: int = 3  # refitted models that are kept
-    share_models: int = 1 << 30  # bytes; larger model files are not sent to other servers by PostgreSQL
+    keep_models: int = 3  # earlier models that are kept in the folder, to go back to
     drain: float = 5.0  # seconds from SIGTERM, when /ready turns 503, until connections are closed
 
     def __post_init__(self) -> None:
@@ -57,7 +56,6 @@ class ServeConfig:
             "keep_lists_days": (8, 36_500),  # feedback looks back for a week
             "poll": (0.02, 60),
             "keep_models": (1, 1_000),
-            "share_models": (0, 1 << 34),
             "drain": (0, 300),
         }
         for name, (low, high) in limits.items():
@@ -95,11 +93,6 @@ class ServeConfig:
             return f"sqlite:///{path.with_name(path.stem + EVENTS_SUFFIX)}"
         scheme, _, rest = self.db.partition("://")
         return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else self.db
-
-    @property
-    def shared_bytes(self) -> int:
-        """The largest model file that other servers get through the store; those on SQLite share a folder."""
-        return 0 if self.database.startswith("sqlite") else self.share_models
 
 
 def is_loopback(host: str) -> bool:

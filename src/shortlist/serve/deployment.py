@@ -2,23 +2,22 @@
 
 import ctypes
 import gc
-import re
 import secrets
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
@@ -27,7 +26,16 @@ from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
 from shortlist.serve.clock import now, write_log
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
-from shortlist.serve.store import PART_BYTES, Activation, EventStore, ForgottenUser, StoreError
+from shortlist.serve.model_files import (
+    SUFFIX,
+    file_checksum,
+    find_model,
+    keep_model,
+    kept_path,
+    model_names,
+    remove_models,
+)
+from shortlist.serve.store import Activation, EventStore, ForgottenUser, StoreError
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of malloc.h
 ARENAS = 2
@@ -59,7 +67,6 @@ def trim_memory() -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-SUFFIX = ".shortlist"
 EVENTS_AT_ONCE = 10_000
 RETRY_SECONDS = 5.0  # until an activation that failed is tried again
 
@@ -91,13 +98,10 @@ class ServedModel:
 class Deployment:
     """Keeps one model in service and follows the activations and events in the store."""
 
-    def __init__(
-        self, folder: Path, store: EventStore, *, share_models: int = 0, keep_models: int = 3
-    ) -> None:
+    def __init__(self, folder: Path, store: EventStore, *, keep_models: int = 3) -> None:
         self._folder = folder
         self._store = store
         self._keep_models = keep_models
-        self._share_models = share_models  # bytes of the largest file that goes into the store
         self._lock = threading.Lock()
         self._served: ServedModel | None = None
         self._others: dict[str, ServedModel] = {}  # of the arms of an experiment, by name
@@ -155,47 +159,49 @@ class Deployment:
         self._served = self._prepare(self._latest_use(name, given, "the activated models cannot be loaded"))
 
     def model_names(self) -> list[str]:
-        """Models in the folder, newest first; names that are not UTF-8 are left out."""
-        paths = [path for path in self._folder.glob(f"*{SUFFIX}") if path.is_file() and _is_text(path.name)]
-        paths.sort(key=lambda path: (-path.stat().st_mtime, path.name))
-        return [path.name.removesuffix(SUFFIX) for path in paths]
+        """Models that people put into the folder, newest first."""
+        return model_names(self._folder)
 
     def available(self) -> list[str]:
-        """Models that can be activated: those in the folder, and those that other servers have sent."""
-        return list(dict.fromkeys([*self.model_names(), *self._store.stored_models()]))
+        """Models that can be activated: those with a name in the folder, and those that are kept there."""
+        activations = self._store.activations(1_000)
+        kept = [one.model for one in activations if kept_path(self._folder, one.checksum).is_file()]
+        return list(dict.fromkeys([*self.model_names(), *kept]))
 
     def path_of(self, name: str) -> Path:
         """The file of a model in the folder; a name that is not listed there is never used as a path."""
         if name not in self.model_names():
-            raise DataError(f"there is no model named {name[:80]!r}; GET /v1/model lists the names.")
+            raise DataError(f"there is no model named {name[:80]!r} in the folder; check its name.")
         return self._folder / f"{name}{SUFFIX}"
 
-    def share(self, name: str) -> str:
-        """Let other servers load the model of this name; its checksum."""
-        checksum = self._find_checksum(name)
-        path = self._folder / f"{name}{SUFFIX}"
-        if self._share_models and path.is_file():
-            if path.stat().st_size <= self._share_models:
-                self._store.add_model(name, checksum, read_parts(path, checksum))
-            else:
-                problem = "the model file is larger than share_models; other servers need a copy"
-                write_log({"level": "warning", "task": "share", "problem": problem})
-        return checksum
+    def find_checksum(self, name: str) -> str:
+        """The checksum of the model of this name: of the file in the folder, or as it was last activated."""
+        if name not in self.model_names():
+            for activation in self._store.activations(1, model=name):
+                if kept_path(self._folder, activation.checksum).is_file():
+                    return activation.checksum
+        return file_checksum(self.path_of(name))
 
-    def _find_checksum(self, name: str) -> str:
-        """The checksum of the model of this name, in the folder or, if it is not there, in the store."""
-        stored = None if name in self.model_names() else self._store.stored_models().get(name)
-        return stored or file_checksum(self.path_of(name))
+    def keep(self, name: str, checksum: str) -> None:
+        """Keep a model under its checksum; if the folder cannot be written, its file must not be replaced."""
+        try:
+            keep_model(self._folder, find_model(self._folder, name, checksum), checksum)
+        except DataError as error:
+            write_log({"level": "warning", "task": "keep model", "problem": self._without_paths(str(error))})
 
-    def activate(self, name: str, note: str, cutoff: Cutoff | None = None) -> ServedModel:
-        """Load and try a model, then serve it here and, through the store, in every worker."""
+    def activate(
+        self, name: str, note: str, cutoff: Cutoff | None = None, checksum: str | None = None
+    ) -> ServedModel:
+        """Load and try a model, then serve it here and, through the store, in every worker.
+
+        `checksum` names an earlier file of the model; by default it is the one in the folder.
+        """
         with self._lock:
             try:
                 content = None if cutoff is None else cutoff_bytes(cutoff)
-                trial = self._latest_use(name, self._find_checksum(name), note, content)
+                trial = self._latest_use(name, checksum or self.find_checksum(name), note, content)
                 served = self._prepare(trial)
-                if self.share(name) != trial.checksum:
-                    raise ModelFileError("the file was replaced while it was read; activate it again.")
+                self.keep(name, trial.checksum)
             except (ModelFileError, OSError) as error:
                 raise ModelFileError(self.describe_error(name, error)) from None
             number = self._store.add_activation(
@@ -204,22 +210,25 @@ class Deployment:
             self._served = replace(served, activation=trial._replace(number=number))
             self.activation_error = None
         del served
-        self.remove_shared()
+        self.remove_unused()
         release_memory()
         return self.served
 
-    def remove_shared(self) -> None:
-        """Delete model files from the store that no server needs; the next activation tries again."""
-        if self._share_models:
-            with suppress(StoreError):
-                self._store.remove_models(self._keep_models + 1)
+    def remove_unused(self) -> None:
+        """Delete kept files that only older activations and arms of this store name."""
+        with suppress(StoreError):
+            checksums = self._store.model_checksums()
+            remove_models(self._folder, checksums.activated[self._keep_models + 1 :] + checksums.ended)
 
     def model_of(self, name: str | None) -> ServedModel | None:
         """The model in service, or the one of an arm; None if that cannot be served now."""
         return self.served if name is None else self._others.get(name)
 
-    def follow(self, others: Sequence[str] = ()) -> None:
-        """Serve what was activated elsewhere and let new events reach the models; `others`: those of arms."""
+    def follow(self, others: Mapping[str, str | None] = MappingProxyType({})) -> None:
+        """Serve what was activated elsewhere and let new events reach the models.
+
+        `others` are those of the arms of an experiment: name and checksum.
+        """
         with self._lock:
             latest = self._store.activations(1)
             current = -1 if self._served is None else self._served.number
@@ -249,20 +258,22 @@ class Deployment:
             return replace(served, activation=activation)
         return self._prepare(activation)
 
-    def _follow_others(self, names: Sequence[str]) -> None:
+    def _follow_others(self, wanted: Mapping[str, str | None]) -> None:
         """Keep the models of the arms of an experiment, and none else, in memory and up to date."""
-        kept = {name: self._observe(served) for name, served in self._others.items() if name in names}
-        for name in names:
-            if name in kept or time.monotonic() < self._failed_others.get(name, 0.0):
-                continue
-            try:
-                checksum = self._store.stored_models().get(name) or file_checksum(self.path_of(name))
-                kept[name] = self._prepare(self._latest_use(name, checksum, "in an experiment"))
-            except StoreError:
-                raise
-            except (ShortlistError, OSError) as error:  # its users get the lists of the model in service
-                self._failed_others[name] = time.monotonic() + RETRY_SECONDS
-                self.activation_error = self.describe_error(name, error)
+        kept = {}
+        for name, checksum in wanted.items():
+            served = self._others.get(name)
+            if served is not None and checksum in (None, served.activation.checksum):
+                kept[name] = self._observe(served)
+            elif time.monotonic() >= self._failed_others.get(name, 0.0):
+                try:
+                    found = checksum or self.find_checksum(name)
+                    kept[name] = self._prepare(self._latest_use(name, found, "in an experiment"))
+                except StoreError:
+                    raise
+                except (ShortlistError, OSError) as error:  # its users get the lists of the model in service
+                    self._failed_others[name] = time.monotonic() + RETRY_SECONDS
+                    self.activation_error = self.describe_error(name, error)
         self._others = kept
 
     def _latest_use(self, name: str, checksum: str, note: str, cutoff: bytes | None = None) -> Activation:
@@ -277,13 +288,16 @@ class Deployment:
             reason = f"{error.strerror or type(error).__name__}; check the folder and the temporary folder."
         else:
             reason = str(error)
+        return f"model {name[:80]!r} could not be activated: {self._without_paths(reason)}"
+
+    def _without_paths(self, text: str) -> str:
         for folder in (self._folder, tempfile.gettempdir()):
-            reason = reason.replace(f"{folder}/", "").replace(str(folder), "the folder")
-        return f"model {name[:80]!r} could not be activated: {reason}"
+            text = text.replace(f"{folder}/", "").replace(str(folder), "the folder")
+        return text
 
     def _prepare(self, activation: Activation) -> ServedModel:
         """Load a model, add the events that its file does not contain, and compute a few lists."""
-        model = load_activated(self._store, self._folder, activation)
+        model = load_activated(self._folder, activation)
         if model.cutoff_ is None and not model.has_boundary:
             raise ModelFileError(
                 f"model {activation.model!r} has no cutoff and no boundary; fit it without --quick, or call "
@@ -328,14 +342,6 @@ def add_events(served: ServedModel, rows: list[Any]) -> ServedModel:
         write_log({"level": "error", "task": "observe", "problem": type(error).__name__})
         model, n_skipped = served.model, 1
     return replace(served, model=model, n_skipped=served.n_skipped + n_skipped)
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _without_erased(rows: list[Any], erased: Sequence[ForgottenUser]) -> list[Any]:
@@ -384,9 +390,7 @@ class RefitData(NamedTuple):
 def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     """The model in service, or the given one before any was activated, and the events since."""
     active = next(iter(store.activations(1)), None)
-    model = (
-        load_model(folder / f"{name}{SUFFIX}") if active is None else load_activated(store, folder, active)
-    )
+    model = load_model(folder / f"{name}{SUFFIX}") if active is None else load_activated(folder, active)
     form = EventForm.of(model.history_)
     batches, last = [], 0 if active is None else active.events_until
     while rows := store.events_after(last, EVENTS_AT_ONCE):
@@ -399,60 +403,12 @@ def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     return RefitData(model, Events.join(batches), last, gone)
 
 
-def remove_old_models(store: EventStore, folder: Path, base: str, keep: int) -> list[Path]:
-    """Delete refitted models except the latest `keep`; the given model and the one in service stay."""
-    pattern = re.compile(re.escape(base) + r"-\d{8}-\d{6}" + re.escape(SUFFIX))
-    refits = sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name))
-    active = {activation.model for activation in store.activations(1)}
-    old = [path for path in refits[:-keep] if path.name.removesuffix(SUFFIX) not in active]
-    for path in old:
-        path.unlink(missing_ok=True)
-    return old
-
-
-def load_activated(store: EventStore, folder: Path, activation: Activation) -> Recommender:
-    """The model of an activation, with its cutoff; from the folder, or as another server has stored it."""
-    with _activated_file(store, folder, activation) as path:
-        model = load_model(path)
+def load_activated(folder: Path, activation: Activation) -> Recommender:
+    """The model of an activation, with its cutoff."""
+    model = load_model(find_model(folder, activation.model, activation.checksum))
     if activation.cutoff is not None:
         model.set_cutoff(cutoff_from_bytes(activation.cutoff), model.selection_)
     return model
-
-
-@contextmanager
-def _activated_file(store: EventStore, folder: Path, activation: Activation) -> Iterator[Path]:
-    """The file with the checksum of an activation; a copy from the store is deleted afterwards."""
-    path = folder / f"{activation.model}{SUFFIX}"
-    is_local = path.parent == folder and path.is_file()
-    if is_local and file_checksum(path) == activation.checksum:
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="shortlist-model-") as room:
-        path = Path(room) / f"model{SUFFIX}"
-        if not store.read_model(activation.checksum, path):
-            problem = "has changed" if is_local else "is neither in the folder nor in the database"
-            raise ModelFileError(
-                f"the file of model {activation.model!r} {problem}; activate it again where the file is."
-            )
-        if file_checksum(path) != activation.checksum:
-            raise ModelFileError(
-                f"the stored file of model {activation.model!r} is damaged; activate it again."
-            )
-        yield path
-
-
-def read_parts(path: Path, checksum: str) -> Iterator[bytes]:
-    """A model file in parts; ModelFileError if it has been replaced before the last one."""
-    with path.open("rb") as file:
-        while content := file.read(PART_BYTES):
-            yield content
-    if file_checksum(path) != checksum:
-        raise ModelFileError("the file was replaced while it was read; activate it again.")
-
-
-def file_checksum(path: Path) -> str:
-    """The checksum in the header of a model file."""
-    return str(read_header(path)["checksum"])
 
 
 def cutoff_bytes(cutoff: Cutoff) -> bytes:

@@ -13,7 +13,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
@@ -22,6 +22,7 @@ import polars as pl
 from shortlist.errors import ConfigError
 from shortlist.evaluation.experiment import ExperimentReport, evaluate_experiment
 from shortlist.serve.clock import now
+from shortlist.serve.deployment import Deployment
 from shortlist.serve.store import EventStore, Exposure
 
 TURN_SECONDS = 5.0  # between two looks for windows that have passed
@@ -46,6 +47,7 @@ class Arm:
     share: float  # of the users
     model: str | None = None  # of the folder; None: the one in service
     options: Mapping[str, Any] = field(default_factory=dict)  # of a request
+    checksum: str | None = None  # of the model file
 
     def describe(self) -> str:
         """The arm in a few words."""
@@ -107,8 +109,11 @@ class LiveExperiment:
     def from_json(cls, name: str, text: str, started: float, ended: float | None) -> Self:
         """The experiment that `to_json` described."""
         values = json.loads(text)
-        arms = tuple(Arm(**arm) for arm in values.pop("arms"))
-        return cls(name=name, arms=arms, started=started, ended=ended, **values)
+        arms = []
+        for arm in values.pop("arms"):  # release 0.3 knew other options
+            options = {key: value for key, value in arm.pop("options").items() if key in OPTIONS}
+            arms.append(Arm(**arm, options=options))
+        return cls(name=name, arms=tuple(arms), started=started, ended=ended, **values)
 
     def to_json(self) -> str:
         """All but the name and the times."""
@@ -130,10 +135,18 @@ class LiveExperiment:
                 return arm
         return self.arms[-1]
 
+    def with_files(self, deployment: Deployment) -> Self:
+        """The experiment with the checksums of its models: a file that is replaced changes no arm."""
+        checksums = {name: deployment.find_checksum(name) for name in self.models}
+        for name, checksum in checksums.items():
+            deployment.keep(name, checksum)
+        arms = (replace(arm, checksum=checksums.get(arm.model or "")) for arm in self.arms)
+        return replace(self, arms=tuple(arms))
+
     @cached_property
-    def models(self) -> tuple[str, ...]:
-        """Models of the folder that the arms name."""
-        return tuple(dict.fromkeys(arm.model for arm in self.arms if arm.model is not None))
+    def models(self) -> dict[str, str | None]:
+        """Model and checksum of the arms that name one."""
+        return {arm.model: arm.checksum for arm in self.arms if arm.model is not None}
 
 
 class Experiments:

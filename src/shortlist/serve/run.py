@@ -45,13 +45,14 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container has no default
     store = EventStore(config.database)
-    if store.is_sqlite or config.model_path.exists():  # other servers send their models by PostgreSQL
+    if store.is_sqlite or config.model_path.exists():  # another model may be in service
         read_header(config.model_path)
     if config.token_file:
         read_tokens(Path(config.token_file))
 
     def check_store() -> None:
         store.create()
+        store.export_models(config.model_folder)
         if not store.activations(1):
             read_header(config.model_path)
 

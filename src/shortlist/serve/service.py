@@ -84,7 +84,6 @@ class Service:
         self.deployment = Deployment(
             config.model_folder,
             self.store,
-            share_models=config.shared_bytes,
             keep_models=config.keep_models,
         )
         self.feedback = Feedback(self.store)
@@ -118,6 +117,7 @@ class Service:
     def _load(self) -> None:
         """Load the model with all events."""
         self.store.create()
+        self.store.export_models(self.config.model_folder)
         self._follow_clock()
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
         self._follow_models()
@@ -195,7 +195,7 @@ class Service:
         """Follow the experiment, the activations and the events in the store."""
         self.experiments.follow()
         running = self.experiments.running
-        self.deployment.follow(() if running is None else running.models)
+        self.deployment.follow({} if running is None else running.models)
 
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
@@ -347,15 +347,15 @@ class Service:
         cutoff = None if cutoff_id is None else self.cutoff(cutoff_id)
         if isinstance(cutoff, str) or (cutoff is not None and number is not None):
             raise RequestError(422, "invalid_request", "cutoff must be a cutoff_id", "leave it out")
-        note = "by request"
+        note, checksum = "by request", None
         if number is not None:
             earlier = self.store.activations(1, model=name, number=number)
             if not earlier:
                 raise RequestError(404, "not_found", "there is no such activation", "see GET /v1/model")
-            note = f"back to activation {number}"
+            note, checksum = f"back to activation {number}", earlier[0].checksum
             if earlier[0].cutoff is not None:
                 cutoff = cutoff_from_bytes(earlier[0].cutoff)
-        self.deployment.activate(name, note, cutoff)
+        self.deployment.activate(name, note, cutoff, checksum)
 
     def start_experiment(self, body: ExperimentBody) -> None:
         """Check what the arms name, then begin."""
@@ -369,10 +369,8 @@ class Service:
             )
             for arm in values.pop("arms")
         )
-        experiment = LiveExperiment(arms=arms, **values)
+        experiment = LiveExperiment(arms=arms, **values).with_files(self.deployment)
         for arm in arms:
-            if arm.model is not None:
-                self.deployment.share(arm.model)
             self.cutoff(arm.options.get("cutoff", "auto"))
         if experiment.window_days >= self.config.keep_lists_days:
             raise RequestError(
@@ -402,10 +400,12 @@ class Service:
                 )
             length, chosen = arm.options.get("N"), self.cutoff(arm.options.get("cutoff", "auto"))
             cutoff = FixedN(N=length) if length else chosen
-            model = self.deployment.served.name if arm.model is None else arm.model
-            self.deployment.activate(
-                model, f"arm {ship} of {name}", cutoff if isinstance(cutoff, Cutoff) else None
+            served = self.deployment.served
+            model, checksum = (
+                (served.name, served.activation.checksum) if arm.model is None else (arm.model, arm.checksum)
             )
+            new = cutoff if isinstance(cutoff, Cutoff) else None
+            self.deployment.activate(model, f"arm {ship} of {name}", new, checksum)
         self.experiments.stop(name)
 
     def describe_experiment(self, name: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The event store: events, logged lists, activations, model files and counters in SQLite or PostgreSQL."""
+"""The event store: events, logged lists, activations, experiments and counters in SQLite or PostgreSQL."""
 
 import json
 import os
@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from shortlist.errors import ConfigError, ShortlistError
+from shortlist.core.files import atomic_write
+from shortlist.errors import ConfigError, DataError, ShortlistError
 from shortlist.serve.clock import now, write_log
+from shortlist.serve.model_files import kept_path
 
 BUSY_SECONDS = 10  # how long a writer waits for another process
 EVENTS_LOCK = 0x51_0E_57  # advisory lock of PostgreSQL: events become visible in the order of `seq`
@@ -30,8 +32,8 @@ CONNECTION = {  # a database that no longer answers is noticed within ten second
 }
 REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 START_SECONDS = 0.5  # between two tries while a server that starts waits for its database
-PART_BYTES = 4 << 20  # of a model file, in one row
-UNUSED_SECONDS = 3_600.0  # a model file that is not in use may be about to be
+UPGRADE_LOCK = EVENTS_LOCK + 1  # one server after the other
+OLD_TABLES = ("budgets", "model_parts", "models")  # of release 0.3
 DISK_FULL = ("disk is full", "No space left", "could not extend file", "disk full")
 
 metadata = sa.MetaData()
@@ -126,20 +128,6 @@ exposures = sa.Table(
     sa.Column("complete", sa.Float),  # when the outcome was stored
 )
 sa.Index("exposures_first", exposures.c.experiment, exposures.c.first)
-models = sa.Table(
-    "models",
-    metadata,
-    sa.Column("checksum", sa.Text, primary_key=True),  # in the header of the file
-    sa.Column("name", sa.Text, nullable=False),
-    sa.Column("stored", sa.Float, nullable=False),
-)
-model_parts = sa.Table(
-    "model_parts",
-    metadata,
-    sa.Column("checksum", sa.Text, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True),
-    sa.Column("content", sa.LargeBinary, nullable=False),
-)
 forgotten = sa.Table(
     "forgotten",
     metadata,
@@ -178,6 +166,13 @@ class Activation(NamedTuple):
     forgotten_until: int
     activated: float
     note: str
+
+
+class ModelChecksums(NamedTuple):
+    """Model files that a store names, apart from those of the arms of the running experiment."""
+
+    activated: list[str]  # latest first
+    ended: list[str]  # of arms of earlier experiments
 
 
 class ForgottenUser(NamedTuple):
@@ -277,6 +272,32 @@ class EventStore:
                 "the event store cannot be opened; check db: the path of a SQLite file must be writable, a "
                 "PostgreSQL server must run and accept the user and the password."
             ) from None
+
+    def export_models(self, folder: Path) -> None:
+        """Write the model files that release 0.3 kept in the database into a folder, then drop its tables."""
+        find = sa.text("SELECT content FROM model_parts WHERE checksum = :checksum AND number = :number")
+        with self._begin() as connection:
+            if not self.is_sqlite:
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(UPGRADE_LOCK)))
+            present = [name for name in OLD_TABLES if sa.inspect(connection).has_table(name)]
+            query = "SELECT checksum FROM models"
+            rows: Any = connection.exec_driver_sql(query) if "models" in present else ()
+            for (checksum,) in list(rows):
+                number, path = 0, kept_path(folder, checksum)
+                if path.is_file():
+                    continue
+                try:
+                    with atomic_write(path) as temporary, temporary.open("wb") as file:
+                        while content := connection.scalar(find, {"checksum": checksum, "number": number}):
+                            file.write(content)
+                            number += 1
+                except DataError as error:
+                    raise ConfigError(
+                        f"model files of release 0.3 must leave the database: {error} Run the service or "
+                        "`shortlist service refit` once where the folder of the model can be written."
+                    ) from None
+            for name in present:
+                connection.exec_driver_sql(f"DROP TABLE {name}")
 
     def _check_encoding(self) -> None:
         """Raise ConfigError unless the database holds every id."""
@@ -561,56 +582,16 @@ class EventStore:
         )
         return [Activation(*row) for row in self._rows(query)]
 
-    def add_model(self, name: str, checksum: str, parts: Iterable[bytes]) -> None:
-        """Store a model file in one transaction; one that is there becomes the latest of its name."""
-        insert = self._insert(models).values({"checksum": checksum, "name": name, "stored": now()})
-        with self._begin() as connection:
-            if not self.is_sqlite:  # another server may be storing the same file
-                connection.exec_driver_sql("SET LOCAL lock_timeout = '120s'")
-            kept = sa.select(models.c.checksum).where(models.c.checksum == checksum)
-            is_new = connection.scalar(kept) is None
-            new = insert.on_conflict_do_update(
-                index_elements=["checksum"], set_={"name": name, "stored": insert.excluded.stored}
-            )
-            connection.execute(new)
-            if is_new:
-                add_part = self._insert(model_parts).on_conflict_do_nothing()
-                for number, content in enumerate(parts):
-                    connection.execute(add_part, {"checksum": checksum, "number": number, "content": content})
-
-    def stored_models(self) -> dict[str, str]:
-        """Name → checksum of the model file that was last stored under it, newest first."""
-        query = sa.select(models.c.name, models.c.checksum).order_by(models.c.stored.desc())
-        checksums: dict[str, str] = {}
-        with self._read() as connection:
-            for name, checksum in connection.execute(query):
-                checksums.setdefault(name, checksum)
-        return checksums
-
-    def read_model(self, checksum: str, path: Path) -> bool:
-        """Write a stored model file to a path; whether there is one."""
-        query = sa.select(model_parts.c.content).where(model_parts.c.checksum == checksum)
-        number = 0
-        with self._read() as connection, path.open("wb") as file:
-            while (content := connection.scalar(query.where(model_parts.c.number == number))) is not None:
-                file.write(content)
-                number += 1
-        return number > 0
-
-    def remove_models(self, keep: int) -> None:
-        """Delete stored model files but the latest activated ones and those of the running experiment."""
-        wanted = list(dict.fromkeys(activation.checksum for activation in self.activations(1_000)))[:keep]
-        running = self.experiment(None, running=True)
-        names = [] if running is None else [arm["model"] for arm in json.loads(running.definition)["arms"]]
-        old = sa.select(models.c.checksum).where(
-            models.c.checksum.not_in(wanted),
-            models.c.name.not_in([name for name in names if name is not None]),
-            models.c.stored < now() - UNUSED_SECONDS,
-        )
-        with self._begin() as connection:
-            gone = list(connection.scalars(old))
-            for table in (model_parts, models):
-                connection.execute(sa.delete(table).where(table.c.checksum.in_(gone)))
+    def model_checksums(self) -> ModelChecksums:
+        """Checksums of the model files that this store names."""
+        definitions = self._rows(sa.select(experiments.c.definition, experiments.c.ended))
+        arms: dict[bool, list[str]] = {True: [], False: []}
+        for definition, ended in definitions:
+            found = [arm.get("checksum") for arm in json.loads(definition)["arms"]]
+            arms[ended is None] += [checksum for checksum in found if checksum is not None]
+        activated = [one.checksum for one in self.activations(1_000) if one.checksum not in arms[True]]
+        ended = [checksum for checksum in arms[False] if checksum not in (*arms[True], *activated)]
+        return ModelChecksums(list(dict.fromkeys(activated)), ended)
 
     def add_cutoff(self, cutoff_id: str, content: bytes) -> None:
         """Store a fitted cutoff under its id."""

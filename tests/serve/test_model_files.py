@@ -1,0 +1,203 @@
+"""Model files: what is activated stays what it was, servers share a folder, and 0.3 databases are emptied."""
+
+import os
+import time
+
+import pytest
+import sqlalchemy as sa
+
+import shortlist as sl
+from shortlist.cli import main
+from shortlist.errors import ConfigError, ModelFileError
+from shortlist.serve import model_files
+from shortlist.serve.config import ServeConfig
+from shortlist.serve.deployment import Deployment, load_refit_data
+from shortlist.serve.experiments import Arm, Experiments, LiveExperiment
+from shortlist.serve.model_files import file_checksum, find_model, kept_path, model_names
+from shortlist.serve.store import EventStore
+from tests.postgres import started
+from tests.serve.conftest import start
+
+
+def save_popular(path, n):
+    """A model that can be told from others by the length of its lists."""
+    return sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=n)).save(path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = EventStore(f"sqlite:///{tmp_path / 'store.sqlite'}")
+    found.create()
+    yield found
+    found.close()
+
+
+def kept(folder):
+    return {path.stem for path in folder.glob("*.shortlist")} - set(model_names(folder))
+
+
+def test_an_activated_model_outlives_its_file(store, tmp_path):
+    path = save_popular(tmp_path / "shop.shortlist", 3)
+    first = Deployment(tmp_path, store)
+    first.start(path)
+    checksum = file_checksum(path)
+    path.unlink()
+    second = Deployment(tmp_path, store)
+    second.start(path)
+    assert second.served.model.cutoff_.N == 3
+    assert second.available() == ["shop"]
+    assert load_refit_data(store, tmp_path, "shop").model.cutoff_.N == 3
+    kept_path(tmp_path, checksum).unlink()
+    with pytest.raises(ModelFileError, match="is not in the folder of models"):
+        Deployment(tmp_path, store).start(path)
+
+
+def test_going_back_brings_back_the_file_of_that_time(folder, tokens):
+    """Also if the name belongs to another file by now."""
+    save_popular(folder / "shop.shortlist", 3)
+    with start(folder, token_file=str(folder / "tokens")) as client:
+        headers = {"authorization": f"Bearer {tokens['admin']}"}
+
+        def activate(**body):
+            answer = client.post("/v1/model", json={"name": "shop", **body}, headers=headers)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["cutoff_description"]
+
+        save_popular(folder / "shop.shortlist", 5)
+        assert "N=5" in activate()
+        assert "N=3" in activate(activation=1)
+
+
+def test_a_replaced_file_changes_no_arm(store, tmp_path):
+    save_popular(tmp_path / "shop.shortlist", 4)
+    save_popular(tmp_path / "arm.shortlist", 2)
+    first, second = Deployment(tmp_path, store), Deployment(tmp_path, store)
+    first.start(tmp_path / "shop.shortlist")
+    second.start(tmp_path / "shop.shortlist")
+    arms = (Arm("now", 0.5), Arm("two", 0.5, "arm"))
+    experiments = Experiments(store)
+    started = experiments.start(LiveExperiment("spring", arms).with_files(first))
+    first.follow(started.models)
+    save_popular(tmp_path / "arm.shortlist", 9)
+    for server in (first, second):
+        server.follow(started.models)
+        assert server.model_of("arm").model.cutoff_.N == 2
+
+
+def test_a_folder_that_cannot_be_written_is_enough_to_serve(store, tmp_path, monkeypatch, capsys):
+    path = save_popular(tmp_path / "shop.shortlist", 3)
+
+    def fail(*_):
+        raise sl.errors.DataError("cannot write: Read-only file system; choose another path.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shortlist.serve.deployment.keep_model", fail)
+        Deployment(tmp_path, store).start(path)
+    assert "Read-only file system" in capsys.readouterr().err
+    assert kept(tmp_path) == set()
+    Deployment(tmp_path, store).start(path)
+    save_popular(path, 4)
+    with pytest.raises(ModelFileError, match="has changed"):
+        find_model(tmp_path, "shop", store.activations(1)[0].checksum)
+
+
+def test_a_file_that_is_replaced_while_it_is_copied_is_refused(tmp_path):
+    path = save_popular(tmp_path / "shop.shortlist", 3)
+    with pytest.raises(ModelFileError, match="was replaced while it was read"):
+        model_files.keep_model(tmp_path, path, "0" * 64)
+    assert kept(tmp_path) == set()
+
+
+def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_files, "UNUSED_SECONDS", -1.0)
+    others = save_popular(tmp_path / "other.shortlist", 20)  # of another service with the same folder
+    model_files.keep_model(tmp_path, others, file_checksum(others))
+    save_popular(tmp_path / "arm.shortlist", 10)
+    served = Deployment(tmp_path, store, keep_models=1)
+    served.start(save_popular(tmp_path / "shop.shortlist", 1))
+    arms = (Arm("now", 0.5), Arm("ten", 0.5, "arm"))
+    experiments = Experiments(store)
+    experiments.start(LiveExperiment("spring", arms).with_files(served))
+    for number in range(2, 5):
+        save_popular(tmp_path / "shop.shortlist", number)
+        served.activate("shop", "by request")
+    latest = {activation.checksum for activation in store.activations(2)}
+    arm = file_checksum(tmp_path / "arm.shortlist")
+    assert kept(tmp_path) == {*latest, arm, file_checksum(others)}
+    experiments.stop("spring")
+    served.remove_unused()
+    assert kept(tmp_path) == {*latest, file_checksum(others)}
+
+
+def test_a_file_of_the_last_hour_is_not_deleted(tmp_path):
+    path = save_popular(tmp_path / "shop.shortlist", 3)
+    checksum = file_checksum(path)
+    model_files.keep_model(tmp_path, path, checksum)
+    model_files.remove_models(tmp_path, [checksum])
+    assert kept(tmp_path) == {checksum}
+    old = time.time() - 7_200
+    os.utime(kept_path(tmp_path, checksum), (old, old))
+    model_files.remove_models(tmp_path, [checksum])
+    assert kept(tmp_path) == set()
+
+
+# ---------------------------------------------------------------------- databases of release 0.3
+def fill_as_in_0_3(store, path):
+    """What release 0.3 left: a model file in parts, a budget, and an activation of the file."""
+    content, checksum = path.read_bytes(), file_checksum(path)
+    blob = "BLOB" if store.is_sqlite else "BYTEA"
+    with store._begin() as connection:
+        for statement in (
+            "CREATE TABLE budgets (start BIGINT PRIMARY KEY, spent BIGINT NOT NULL)",
+            "CREATE TABLE models (checksum TEXT PRIMARY KEY, name TEXT NOT NULL, stored FLOAT NOT NULL)",
+            f"CREATE TABLE model_parts (checksum TEXT, number INTEGER, content {blob} NOT NULL)",
+        ):
+            connection.exec_driver_sql(statement)
+        values = {"checksum": checksum, "name": path.stem, "stored": 1.0}
+        connection.execute(sa.text("INSERT INTO models VALUES (:checksum, :name, :stored)"), values)
+        for number, at in enumerate(range(0, len(content), 5_000)):
+            values = {"checksum": checksum, "number": number, "content": content[at : at + 5_000]}
+            insert = "INSERT INTO model_parts VALUES (:checksum, :number, :content)"
+            connection.execute(sa.text(insert), values)
+    store.add_activation(path.stem, checksum, 0, "of 0.3")
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_models_of_0_3_leave_the_database(kind, tmp_path):
+    def check(address):
+        found = EventStore(ServeConfig(model="m", db=address).database)
+        found.create()
+        path = save_popular(tmp_path / "next.shortlist", 6)
+        content, checksum = path.read_bytes(), file_checksum(path)
+        fill_as_in_0_3(found, path)
+        path.unlink()
+        for _ in range(2):  # the second time there is nothing to do
+            found.export_models(tmp_path)
+        assert kept_path(tmp_path, checksum).read_bytes() == content
+        assert not {"models", "model_parts", "budgets"} & set(sa.inspect(found._engine).get_table_names())
+        server = Deployment(tmp_path, found)
+        server.start(tmp_path / "shop.shortlist")
+        assert (server.served.name, server.served.model.cutoff_.N) == ("next", 6)
+        found.close()
+
+    if kind == "sqlite":
+        check(f"sqlite:///{tmp_path / 'old.sqlite'}")
+    else:
+        with started() as address:
+            check(address)
+
+
+def test_models_stay_in_the_database_if_they_cannot_be_written(store, tmp_path):
+    path = save_popular(tmp_path / "next.shortlist", 6)
+    fill_as_in_0_3(store, path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="must leave the database"):
+        store.export_models(tmp_path / "file")
+    assert sa.inspect(store._engine).has_table("model_parts")
+
+
+def test_activate_on_the_command_line_keeps_the_file(tmp_path, capsys):
+    path, database = save_popular(tmp_path / "shop.shortlist", 3), f"sqlite:///{tmp_path / 'store.sqlite'}"
+    EventStore(database).create()
+    assert main(["service", "activate", str(path), "--db", database]) == 0, capsys.readouterr().err
+    assert kept(tmp_path) == {file_checksum(path)}
