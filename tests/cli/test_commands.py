@@ -138,6 +138,12 @@ def test_saved_cutoff_applies_unless_a_flag_sets_another(trained, capsys):
     assert reasons[2] == {"top_n"}
 
 
+def test_lists_are_written_to_one_file(trained, capsys):
+    assert main(["recommend", str(trained / "model"), "--out", str(trained / "lists")]) == 2
+    assert "--out must end in .parquet, .csv, .jsonl unless --spark" in capsys.readouterr().err
+    assert not (trained / "lists").exists()
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_all_list_formats_evaluate_to_the_same_scores(trained, capsys, ending):
     for out in (trained / f"same.{ending}", trained / "same.parquet"):

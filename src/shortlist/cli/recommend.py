@@ -28,6 +28,7 @@ from shortlist.cli.display import (
     rows_of,
 )
 from shortlist.cli.output import Json, print_note, show, show_json, show_text
+from shortlist.data.lists import FORMATS
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.recommend.request import RequestOptions
 from shortlist.text import printable
@@ -149,6 +150,11 @@ def recommend_command(
         return recommend_on_spark(model, users, out, spark, options, cutoff_flags, json, user=user)
     if users is not None:
         raise ConfigError("--users needs --spark.")
+    if out is not None and out.suffix not in FORMATS:
+        raise ConfigError(
+            f"--out must end in {', '.join(FORMATS)} unless --spark writes a folder, got {out.name!r}; "
+            "change the name."
+        )
     fitted = sl.load_model(model)
     if options.items is not None:
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
