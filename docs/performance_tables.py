@@ -80,27 +80,6 @@ def single(found: Found) -> Rows:
         yield (label, *("" if case is None else f"{case['median_ms']:.1f} ms" for case in cases))
 
 
-def serve_profile(found: Found) -> Rows:
-    """Processor time of lists, requests and events without the network (benchmarks/serve.py --profile)."""
-    labels = {
-        "list": "a list in the library, `recommend([user])`",
-        "list of 64": "… of 64 in one call",
-        "request, 1 at a time": "a request to the service without the network, one at a time",
-        "request, 64 at a time": "… 64 at a time",
-        "100 events and a list": "`observe` with 100 events, and the next list",
-    }
-    now, before = found["milliseconds"]["now"], found["milliseconds"]["before"]
-    yield ("processor time", "before", "now", "times as fast")
-    for model, times in now.items():
-        if not isinstance(times, dict):
-            continue
-        yield (f"**`{model}`**", "", "", "")
-        for key, label in labels.items():
-            if key in times:
-                earlier, ratio = before[model][key], before[model][key] / times[key]
-                yield (label, f"{earlier:.3f} ms", f"{times[key]:.3f} ms", f"× {ratio:.1f}")
-
-
 def rest(training: Found, lists: Found, compiling: Found) -> Rows:
     """Other measurements."""
     memory, index = lists["memory"], lists["items_27k"]["top_20_bpr"]["index_seconds"]

@@ -363,7 +363,6 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "recommend": lambda: performance_tables.recommend(results("recommend")),
         "single": lambda: performance_tables.single(results("recommend")),
         "lists": lambda: performance_tables.lists(results("waiting")),
-        "serve_profile": lambda: performance_tables.serve_profile(results("serve_profile")),
         "waiting": lambda: performance_tables.waiting(results("waiting")),
         "two_stage_growth": lambda: performance_tables.two_stage_growth(results("waiting")),
         "automatic": lambda: performance_tables.automatic(results("waiting")),

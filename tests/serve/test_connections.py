@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 import uvicorn
 
-from shortlist.serve import run
+from shortlist.serve import connections
 from tests.serve.server import free_port
 
 LARGE = 20 << 20
@@ -20,7 +20,7 @@ async def answer(scope, receive, send):
     """Read the body, then answer."""
     if scope["type"] != "http":
         return
-    while (await receive()).get("more_body"):
+    while scope["path"] != "/refused" and (await receive()).get("more_body"):
         pass
     await asyncio.sleep(0.5 if scope["path"] == "/slow" else 0)
     body = b" " * LARGE + b"ok" if scope["path"] == "/large" else b"ok"
@@ -35,12 +35,16 @@ port_of = {}  # the server of each port
 @pytest.fixture
 def port(monkeypatch):
     """A server with short limits."""
-    monkeypatch.setattr(run, "HEADER_SECONDS", 0.3)
-    monkeypatch.setattr(run.LimitedProtocol, "body_seconds", 0.3)
-    monkeypatch.setattr(run.LimitedProtocol, "max_connections", 20)
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(connections.GuardedProtocol, "max_connections", 20)
     chosen = free_port()
     config = uvicorn.Config(
-        answer, port=chosen, http=run.LimitedProtocol, lifespan="off", log_level="critical", loop="asyncio"
+        answer,
+        port=chosen,
+        http=connections.GuardedProtocol,
+        lifespan="off",
+        log_level="critical",
+        loop="asyncio",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -93,7 +97,7 @@ def is_answered(client):
         b"",
         b"GET / HT",
         b"GET / HTTP/1.1\r\nhost: x\r\n",
-        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc",
+        b"\r\n\r\n\r\n",
         b"GET / HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 100_000,
     ],
 )
@@ -101,6 +105,16 @@ def test_a_request_that_does_not_arrive_is_given_up(connect, data):
     started = time.monotonic()
     assert is_closed(connect(data))
     assert time.monotonic() - started < 5
+
+
+def test_endless_trailers_are_given_up(connect):
+    client = connect(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nx: ")
+    sent = 0
+    with suppress(ConnectionError):
+        while sent < 10_000_000:
+            client.sendall(b"y" * 10_000)
+            sent += 10_000
+    assert sent < 10_000_000
 
 
 def test_a_half_sent_second_request_is_given_up(connect):
@@ -131,8 +145,7 @@ def test_idle_connections_make_room_for_others(connect):
     assert is_answered(busy)
 
 
-def test_half_sent_bodies_make_room_for_others(connect, monkeypatch):
-    monkeypatch.setattr(run.LimitedProtocol, "body_seconds", 60.0)
+def test_half_sent_bodies_make_room_for_others(connect):
     for _ in range(60):
         connect(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc")
     assert is_answered(connect(WHOLE))
@@ -140,7 +153,7 @@ def test_half_sent_bodies_make_room_for_others(connect, monkeypatch):
 
 def test_answers_that_nobody_takes_are_bounded(connect, port, monkeypatch):
     """The oldest one is given up, the latest one is delivered."""
-    monkeypatch.setattr(run, "UNREAD_BYTES", LARGE)
+    monkeypatch.setattr(connections, "UNREAD_BYTES", LARGE)
     clients = []
     for _ in range(4):
         clients.append(connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n"))
@@ -150,15 +163,36 @@ def test_answers_that_nobody_takes_are_bounded(connect, port, monkeypatch):
     assert is_answered(clients[-1])
 
 
-@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="only Linux ends such connections")
 def test_a_client_that_takes_nothing_is_given_up(connect, port, monkeypatch):
-    monkeypatch.setattr(run, "UNREAD_SECONDS", 1)
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 1)
     connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
-    connections = port_of[port].server_state.connections
+    open_ones = port_of[port].server_state.connections
     end = time.monotonic() + 30
-    while not connections and time.monotonic() < end:
+    while not open_ones and time.monotonic() < end:
         time.sleep(0.01)
-    assert connections
-    while connections and time.monotonic() < end:
+    assert open_ones
+    while open_ones and time.monotonic() < end:
         time.sleep(0.05)
-    assert not connections
+    assert not open_ones
+
+
+def test_a_body_that_goes_on_after_the_answer_is_given_up(connect):
+    """The application has refused the request by its headers, and nobody reads on."""
+    client = connect(b"POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: 99999\r\n\r\n")
+    assert is_answered(client)
+    started = time.monotonic()
+    with suppress(ConnectionError):
+        while time.monotonic() - started < 10:
+            client.sendall(b"x")
+            time.sleep(0.05)
+    assert time.monotonic() - started < 10
+
+
+def test_an_idle_connection_is_closed(connect, monkeypatch):
+    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
+    client = connect(WHOLE)
+    assert is_answered(client)
+    client.sendall(b"\r\n")  # starts no request, but uvicorn waits again
+    started = time.monotonic()
+    assert is_closed(client)
+    assert time.monotonic() - started < 5

@@ -21,10 +21,9 @@ from shortlist.serve import app, clock, deployment, lists, tokens
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, load_refit_data
-from shortlist.serve.lists import BatchRunner
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.run import served_model
-from shortlist.serve.schemas import RequestError
+from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import DAY_SECONDS, Retention, Service
 from shortlist.serve.store import EventStore, ListRow, RowError, StoreError, StoreWriter
 from shortlist.serve.tokens import create_token
@@ -252,41 +251,20 @@ class TestWork:
             whole = client.post("/v1/recommend", json={"users": users[:5], "filter_seen": False}).json()
             assert {len(one["items"]) for one in whole["lists"]} == {140}
 
-    def test_the_work_of_a_batch_is_bounded(self):
-        batches = []
-
-        def compute(jobs):
-            batches.append(list(jobs))
-            return jobs
-
-        async def scenario():
-            runner = BatchRunner(compute, lambda job: job)
-            await asyncio.gather(*(runner.submit(job) for job in [90_000, 15_000, 5_000, 1, 2]))
-            runner.close()
-
-        asyncio.run(scenario())
-        assert batches == [[90_000], [15_000, 5_000], [1, 2]]
-
     def test_small_requests_do_not_wait_for_large_ones(self, folder, monkeypatch):
         service = Service(ServeConfig(model=str(folder / "shop.shortlist")))
         blocked = threading.Event()
-        answer_jobs = lists.answer_jobs
-
-        def slow(jobs):
-            if not all(job.is_small for job in jobs):
-                blocked.wait(20)
-            return answer_jobs(jobs)
-
-        monkeypatch.setattr("shortlist.serve.service.answer_jobs", slow)
-
-        async def stays():
-            await asyncio.sleep(60)
+        monkeypatch.setattr(
+            "shortlist.serve.service.answer_group",
+            lambda jobs: blocked.wait(20) and lists.answer_group(jobs),
+        )
 
         async def scenario():
             await asyncio.to_thread(service.open)
-            large = asyncio.create_task(service.answer_lists(b'{"users": ["u1"], "withheld": 1}', stays))
+            body = RecommendBody(users=["u1"], withheld=1)
+            large = asyncio.create_task(service.answer_lists(body))
             await asyncio.sleep(0.1)
-            await asyncio.wait_for(service.answer_lists(b'{"users": ["u2"]}', stays), 10)
+            await asyncio.wait_for(service.answer_lists(RecommendBody(users=["u2"])), 10)
             assert not large.done()
             blocked.set()
             await large
@@ -316,55 +294,48 @@ class TestWork:
         [counts] = service.metrics.minutes().values()
         assert [name for name in counts if name.startswith(("seconds", "status"))] == ["status:4xx"]
 
-    def test_too_much_waiting_work_is_refused(self):
-        async def scenario():
-            runner = BatchRunner(lambda jobs: jobs, lambda job: job)
-            waiting = [runner.submit(lists.MAX_WAITING // 2) for _ in range(2)]
-            with pytest.raises(RequestError) as caught:
-                runner.submit(20)
-            await asyncio.gather(*waiting)
-            runner.close()
-            return caught.value.status
-
-        assert asyncio.run(scenario()) == 503
-
     def test_work_of_callers_who_have_gone_is_not_computed(self, folder, monkeypatch):
         service = Service(ServeConfig(model=str(folder / "shop.shortlist")))
-        computed, first = [], threading.Event()
-        answer_jobs = lists.answer_jobs
+        application, computed, first = create_app(service), [], threading.Event()
 
         def slow(jobs):
             computed.extend(job.users for job in jobs)
             first.wait(20)
-            return answer_jobs(jobs)
+            return lists.answer_group(jobs)
 
-        monkeypatch.setattr("shortlist.serve.service.answer_jobs", slow)
+        monkeypatch.setattr("shortlist.serve.service.answer_group", slow)
 
-        def body(user):
-            return f'{{"users": ["{user}"], "withheld": 1}}'.encode()
+        async def post(user, *, leaves=False):
+            statuses = []
+            content = f'{{"users": ["{user}"], "withheld": 1}}'.encode()
+            messages = [{"type": "http.request", "body": content}]
 
-        async def stays():
-            await asyncio.sleep(60)
+            async def receive():
+                if messages:
+                    return messages.pop()
+                await asyncio.sleep(0.1 if leaves else 60)
+                return {"type": "http.disconnect"}
 
-        async def leaves():
-            return {"type": "http.disconnect"}
+            async def send(message):
+                statuses.extend([message["status"]] if "status" in message else [])
+
+            headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+            scope = {"type": "http", "method": "POST", "path": "/v1/recommend", "headers": headers}
+            await application(scope, receive, send)
+            return statuses
 
         async def scenario():
             await asyncio.to_thread(service.open)
-            running = asyncio.create_task(service.answer_lists(body("u1"), stays))
+            running = asyncio.create_task(post("u1"))
             while not computed:
                 await asyncio.sleep(0.01)
-            monkeypatch.setattr(lists, "BATCH_WORK", 1)
-            gone = asyncio.create_task(service.answer_lists(body("u2"), leaves))
-            with pytest.raises(RequestError):
-                await asyncio.wait_for(gone, 10)
+            assert await asyncio.wait_for(post("u2", leaves=True), 10) == [408]
             first.set()
-            await running
-            await service.answer_lists(body("u3"), stays)
+            assert await running == await post("u3") == [200]
             await asyncio.to_thread(service.close)
 
         asyncio.run(scenario())
-        assert computed == [("u1",), ("u3",)]
+        assert computed == [["u1"], ["u3"]]
 
     def test_large_bodies_are_read_beside_the_others(self, client, guarded, monkeypatch):
         """They are computed in a thread of their own, and answered as small ones are."""
@@ -793,10 +764,10 @@ class TestSecrets:
             assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
     def test_ids_never_reach_the_log(self, client, capsys, monkeypatch):
-        from shortlist.serve import gate
+        from shortlist.serve import middleware
 
         ticks = iter(range(0, 1_000_000, 5))  # every request seems to take seconds
-        monkeypatch.setattr(gate.time, "perf_counter", lambda: float(next(ticks)))
+        monkeypatch.setattr(middleware.time, "perf_counter", lambda: float(next(ticks)))
         client.get("/v1/users/ann@example.org")
         client.post(
             "/v1/recommend",

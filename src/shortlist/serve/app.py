@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
@@ -29,14 +29,23 @@ from shortlist.serve import schemas
 from shortlist.serve.cut import cut_lists, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
 from shortlist.serve.events import count_returns, new_items, parse_events
-from shortlist.serve.gate import Gate, answer_error, disconnected, needs
-from shortlist.serve.lists import check_count
-from shortlist.serve.schemas import RequestError, check_id, invalid_body
-from shortlist.serve.service import LARGE_BODY, Service
+from shortlist.serve.lists import check_count, is_small
+from shortlist.serve.middleware import (
+    COUNTED_AS,
+    LATE_BODY,
+    Middleware,
+    answer_error,
+    needs,
+    send_json,
+)
+from shortlist.serve.schemas import RequestError, check_id, invalid_body, parse_body
+from shortlist.serve.service import Service
 from shortlist.serve.store import StoreError
 from shortlist.text import printable
 from shortlist.types import Longs
 
+LARGE_BODY = 64 << 10  # bytes; larger ones are validated in a thread of their own, one after the other
+LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 HISTORY_ROWS = 200  # latest events of a user that are shown
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -45,7 +54,7 @@ ERRORS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 503, 507)
 
 
 class BodyRoute(APIRoute):
-    """A route that reads large bodies, and computes and writes their answers, in a thread of their own.
+    """A route that validates large bodies, and computes and writes their answers, in a thread of their own.
 
     One after the other, so that they delay the answers to small requests by little.
     """
@@ -55,11 +64,7 @@ class BodyRoute(APIRoute):
         handler = super().get_route_handler()
 
         async def answer(request: Request) -> Response:
-            try:
-                size = len(await request.body())
-            except ClientDisconnect:
-                raise disconnected() from None
-            if size <= LARGE_BODY:
+            if len(await request.body()) <= LARGE_BODY:
                 return await handler(request)
             service: Service = request.app.state.service
             run = asyncio.get_running_loop().run_in_executor
@@ -84,10 +89,15 @@ Shared = Annotated[Service, Depends(_get_service)]
 
 
 # ---------------------------------------------------------------------- lists
-@router.post("/v1/recommend", response_model=schemas.RecommendAnswer, dependencies=READ)
-async def recommend(body: schemas.RecommendBody) -> Response:
+@router.post(
+    "/v1/recommend",
+    response_model=schemas.RecommendAnswer,
+    response_model_exclude_unset=True,
+    dependencies=READ,
+)
+async def recommend(body: schemas.RecommendBody, service: Shared) -> Any:
     """Return a list for each user or session, ended where the cutoff says."""
-    raise AssertionError("the gate answers these requests itself, see `Service.answer_lists`")
+    return await service.answer_lists(body)
 
 
 @router.post("/v1/cut", response_model=schemas.CutAnswer, dependencies=READ)
@@ -316,6 +326,44 @@ async def openapi(request: Request) -> Any:
 
 
 # ---------------------------------------------------------------------- the application
+def answer_beside(app: ASGIApp, service: Service) -> ASGIApp:
+    """Answer requests for lists beside an application whose layers take longer than most lists.
+
+    The middleware has checked the headers and read the whole body.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") != "/v1/recommend":
+            await app(scope, receive, send)
+            return
+        content = (await receive())["body"]
+        if len(content) <= LARGE_BODY:
+            body = parse_body(content, schemas.RecommendBody)
+        else:
+            run = asyncio.get_running_loop().run_in_executor
+            body = await run(service.large_bodies, parse_body, content, schemas.RecommendBody)
+        if body.explain:
+            scope[COUNTED_AS] = LOOK_UP
+        lists = recommend(body, service)
+        await send_json(send, orjson.dumps(await (lists if is_small(body) else unless_gone(lists, receive))))
+
+    return answer
+
+
+async def unless_gone(answer: Coroutine[Any, Any, Any], receive: Receive) -> Any:
+    """An answer, unless the caller hangs up before it is computed; then it is given up."""
+    running = asyncio.ensure_future(answer)
+    hung_up = asyncio.ensure_future(receive())  # the body was received, so what follows is the end
+    try:
+        await asyncio.wait([running, hung_up], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise RequestError(LATE_BODY, "disconnected", "the caller has gone", "send the request again")
+        return running.result()
+    finally:
+        hung_up.cancel()
+        running.cancel()
+
+
 def create_app(service: Service) -> ASGIApp:
     """Build the application; the model is loaded when the server starts."""
     warnings.simplefilter("ignore", DataWarning)  # answers report what they ignore in their notes
@@ -327,7 +375,7 @@ def create_app(service: Service) -> ASGIApp:
 
         def drain() -> None:
             if not service.is_draining:
-                gate.close_connections()
+                middleware.close_connections()
                 loop.call_later(service.drain(), end, signal.SIGTERM, None)
 
         _on_signal("SIGTERM", drain)
@@ -356,15 +404,14 @@ def create_app(service: Service) -> ASGIApp:
     for kind in (ShortlistError, HTTPException, RequestValidationError, Exception):
         app.add_exception_handler(kind, _answer_error)
     app.include_router(router)
-    gate = Gate(
-        app,
+    middleware = Middleware(
+        answer_beside(app, service),
         config=service.config,
         routes=[route for route in router.routes if isinstance(route, APIRoute)],
         tokens=service.tokens,
         observe=service.metrics.count_request,
-        direct={("POST", "/v1/recommend"): (service.answer_lists, service.begin_lists)},
     )
-    return gate
+    return middleware
 
 
 def _on_signal(name: str, action: Callable[[], None]) -> None:

@@ -33,6 +33,7 @@ class ServeConfig:
     max_candidates: int = 100_000  # item ids per request
     max_items: int = 100_000  # users × items per list of one request
     max_connections: int = 800  # open connections of a worker
+    max_requests: int = 256  # of each route, that a worker has in progress
     timeout: float = 10.0  # seconds until a request is given up
     log_share: float = 1.0  # share of lists that are logged
     keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
@@ -51,6 +52,7 @@ class ServeConfig:
             "max_candidates": (1, 10_000_000),
             "max_items": (1_000, 10_000_000),
             "max_connections": (1, 1_000_000),
+            "max_requests": (1, 1_000_000),
             "timeout": (0.1, 3_600),
             "log_share": (0, 1),
             "keep_lists_days": (8, 36_500),  # feedback looks back for a week

@@ -5,14 +5,11 @@ import gc
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from operator import attrgetter
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
-
-from starlette.types import Receive
+from typing import Any
 
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
@@ -27,20 +24,19 @@ from shortlist.serve.feedback import Feedback
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
     BatchRunner,
-    CheckedSettings,
     ListJob,
     ListResult,
-    Receiver,
+    answer_group,
     answer_jobs,
     build_job,
+    is_small,
     join_answers,
 )
 from shortlist.serve.metrics import Metrics
-from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError, parse_body
+from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
 from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
 from shortlist.serve.tokens import TokenFile
 
-T = TypeVar("T")
 DAY_SECONDS = 86_400
 DELETE_AT_ONCE = 2_000  # lists, so that events wait for no long transaction
 
@@ -70,8 +66,6 @@ FLUSH_SECONDS = 2.0  # between two writes of the counters
 TRIM_SECONDS = 60.0  # between two times that free memory is given back
 FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
 PATIENCE_SECONDS = 5.0  # how long events wait for a database that restarts
-LARGE_BODY = 64 << 10  # bytes; larger ones are read in a thread of their own, one after the other
-LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 
 
 class Service:
@@ -91,9 +85,9 @@ class Service:
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(many_workers=config.workers > 1)
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
+        self.large_lists = ThreadPoolExecutor(1, thread_name_prefix="large-lists")
         self.worker = random.randbytes(6).hex()
         self._cutoffs: dict[str, Cutoff] = {}
-        self._settings = CheckedSettings()
         self._stop = threading.Event()
         self._trimmed = time.monotonic()  # when free memory was given back
         self.is_open = self.is_draining = False
@@ -105,11 +99,8 @@ class Service:
         gc.collect()
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         wait_for_store(self._load, self._stop)
-        longest = self.config.timeout / 2  # so that what is accepted is answered before its deadline
-        self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, longest))
-        note, work_of = self._note_lists, attrgetter("work")
-        self.lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, None, longest, note)
-        self.large_lists: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs, work_of, longest, note)
+        self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, self.config.timeout / 2))
+        self.batches: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self.is_open = True
@@ -144,8 +135,8 @@ class Service:
         """Finish what has begun; acknowledged events are already stored."""
         self._stop.set()
         self._follower.join()
-        self.lists.close()
-        self.large_lists.close()
+        self.batches.close()
+        self.large_lists.shutdown()
         self.large_bodies.shutdown()
         self.writer.close()
         with suppress(ShortlistError):
@@ -213,95 +204,38 @@ class Service:
         if changed is not None:
             self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
 
-    async def answer_lists(
-        self, content: bytes, receive: Receive, client: Any = None
-    ) -> tuple[bytes, str | None]:
-        """The JSON answer to a JSON request for lists, and its name in the metrics if it is not the path."""
-        is_large, experiment = len(content) > LARGE_BODY, self.experiments.running
-        job = None
-        if not is_large and experiment is None:
-            job = self._settings.find(content, self.deployment.served)
-        if job is not None:
-            return (await self._run_job(job, receive, client)).body, None
-        if is_large:
-            body = await self._run_beside(parse_body, content, RecommendBody)
-        else:
-            body = parse_body(content, RecommendBody)
+    async def answer_lists(self, body: RecommendBody) -> dict[str, Any]:
+        """The answer to a request for lists; in an experiment, each user gets the lists of the user's arm."""
+        experiment = self.experiments.running
         if experiment is not None and takes_part(body):
-            return await self._answer_arms(experiment, body, receive, client, is_large=is_large), None
-        job = await self._build_job(body, self.deployment.served, is_large=is_large)
-        if not is_large:
-            self._settings.keep(content, job)
-        result = await self._run_job(job, receive, client)
-        return result.body, LOOK_UP if body.explain else None
-
-    async def _run_beside(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call a function in the thread of large bodies."""
-        return await asyncio.get_running_loop().run_in_executor(self.large_bodies, function, *arguments)
-
-    async def _build_job(
-        self, body: RecommendBody, served: ServedModel, arm: str | None = None, *, is_large: bool
-    ) -> ListJob:
-        """Check a request."""
-        if not self._has_cutoff(body):
-            await asyncio.to_thread(self.cutoff, body.cutoff)  # from the store
-        if is_large:
-            return await self._run_beside(self._check, body, served, arm)
-        return self._check(body, served, arm)
-
-    def _has_cutoff(self, body: RecommendBody) -> bool:
-        """Whether the cutoff that a request names is at hand."""
-        return body.cutoff in ("auto", "boundary") or body.cutoff in self._cutoffs
-
-    def _check(self, body: RecommendBody, served: ServedModel, arm: str | None = None) -> ListJob:
-        """The job of a request."""
-        return build_job(body, served, self.cutoff(body.cutoff), self.config, arm=arm)
-
-    def begin_lists(self, content: bytes, client: Any, receiver: Receiver) -> bool:
-        """Begin to answer a small request for lists; `receiver` gets the result.
-
-        Nothing happens, and the answer is False, if `answer_lists` must answer it: in an experiment, if it is
-        large, or if too many are waiting.
-        """
-        if self.experiments.running is not None or self.lists.has_long_queue or len(content) > LARGE_BODY:
-            return False
-        job = self._settings.find(content, self.deployment.served)
-        if job is None:
-            body = parse_body(content, RecommendBody)
-            if not self._has_cutoff(body):
-                return False
-            job = self._check(body, self.deployment.served)
-            self._settings.keep(content, job)
-        is_small = job.is_small
-        if is_small:
-            self.lists.queue(job, client, receiver)
-        return is_small
-
-    async def _run_job(self, job: ListJob, receive: Receive, client: Any) -> ListResult:
-        """Compute the lists of one job."""
-        runner = self.lists if job.is_small else self.large_lists
-        future = runner.submit(job, client)
-        if job.is_small and not runner.has_long_queue:
-            return await future
-        return await _unless_gone(future, receive)
-
-    def _note_lists(self, results: Sequence[ListResult]) -> None:
-        """Count and log the lists of a batch."""
+            results, answer = await self._answer_arms(experiment, body)
+        else:
+            results = [await self._make_lists(body, self.deployment.served)]
+            answer = results[0].answer
         lengths = [length for result in results for length in result.lengths]
         if lengths:  # lists that are explained are inspected, not shown
             self.metrics.count_lists(lengths, sum(result.unknown for result in results))
         self.writer.add_lists([row for result in results for row in result.log])
+        return answer
+
+    async def _make_lists(
+        self, body: RecommendBody, served: ServedModel, arm: str | None = None
+    ) -> ListResult:
+        """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
+        if body.cutoff in ("auto", "boundary") or body.cutoff in self._cutoffs:
+            cutoff = self.cutoff(body.cutoff)
+        else:
+            cutoff = await asyncio.to_thread(self.cutoff, body.cutoff)  # from a file or the store
+        build = partial(build_job, body, served, cutoff, self.config, arm=arm)
+        if is_small(body):
+            return await self.batches.submit(build())
+        run = asyncio.get_running_loop().run_in_executor
+        return (await run(self.large_lists, lambda: answer_group([build()])))[0]
 
     async def _answer_arms(
-        self,
-        experiment: LiveExperiment,
-        body: RecommendBody,
-        receive: Receive,
-        client: Any,
-        *,
-        is_large: bool,
-    ) -> bytes:
-        """The answer to a request whose users are in an experiment; each gets the lists of its arm."""
+        self, experiment: LiveExperiment, body: RecommendBody
+    ) -> tuple[list[ListResult], dict[str, Any]]:
+        """The results of each arm, and the answer with the lists of all users in the order of the request."""
         keys = list(body.history or ()) if body.users is None else list(body.users)
         by_arm: dict[Arm | None, list[Any]] = {}
         for key in keys:
@@ -309,7 +243,7 @@ class Service:
             if arm is not None and self.deployment.model_of(arm.model) is None:
                 arm = None  # its model cannot be loaded: the user gets the lists of the one in service
             by_arm.setdefault(arm, []).append(key)
-        jobs = []
+        results = []
         for arm, some in by_arm.items() or [(None, [])]:
             chosen: dict[str, Any] = (
                 {"users": some}
@@ -319,9 +253,8 @@ class Service:
             changed = body.model_copy(update=chosen | dict(arm.options if arm else {}))
             served = self.deployment.model_of(arm.model if arm else None) or self.deployment.served
             name = f"{experiment.name}/{arm.name}" if arm else None
-            jobs.append(await self._build_job(changed, served, name, is_large=is_large))
-        results = [await self._run_job(job, receive, client) for job in jobs]
-        return results[0].body if len(results) == 1 else join_answers(results, keys)
+            results.append(await self._make_lists(changed, served, name))
+        return results, results[0].answer if len(results) == 1 else join_answers(results, keys)
 
     @property
     def reference(self) -> ReferenceLists:
@@ -418,27 +351,28 @@ class Service:
         return self.experiments.describe(name) | {"can_change": can_change}
 
     def cutoff(self, name: str) -> CutoffChoice:
-        """The cutoff that a request names."""
+        """The cutoff that a request names: an id, or the name of a file that `shortlist cut --save` wrote."""
         if name == "auto":
             return "auto"
         if name == "boundary":
             return "boundary"
-        if name not in self._cutoffs:
-            content = self.store.cutoff(name)
-            if content is None:
-                return self._cutoff_file(name)
-            self._cutoffs[name] = cutoff_from_bytes(content)
-        return self._cutoffs[name]
-
-    def _cutoff_file(self, name: str) -> Cutoff:
-        """The cutoff that `shortlist cut --save` wrote into the folder of the models, under its file name."""
-        if name not in self.deployment.model_names():
+        if name in self._cutoffs:
+            return self._cutoffs[name]
+        if name in self.deployment.model_names():
+            return self._cutoff_file(name)
+        content = self.store.cutoff(name)
+        if content is None:
             raise RequestError(
                 404,
                 "unknown_cutoff",
                 'cutoff must be "auto", "boundary", a known cutoff_id or a saved cutoff in the model folder',
                 "POST /v1/cut/fit returns a cutoff_id; `shortlist cut --save` writes a file",
             )
+        self._cutoffs[name] = cutoff_from_bytes(content)
+        return self._cutoffs[name]
+
+    def _cutoff_file(self, name: str) -> Cutoff:
+        """The cutoff of a file in the folder of the models."""
         path = self.deployment.path_of(name)
         key = f"{name} {path.stat().st_mtime_ns}"  # a file that was replaced is read again
         if key not in self._cutoffs:
@@ -453,21 +387,3 @@ def takes_part(body: RecommendBody) -> bool:
     """Whether a request leaves the length of its lists to an experiment."""
     given = (body.N, body.max_items, body.min_items, body.cutoff)
     return given == (None, None, 0, "auto") and not body.explain
-
-
-async def _unless_gone(future: "asyncio.Future[ListResult]", receive: Receive) -> ListResult:
-    """The result, unless the caller hangs up before it is computed; then it is not computed at all."""
-    watcher: asyncio.Future[Any] = asyncio.ensure_future(_wait_for_disconnect(receive))
-    try:
-        await asyncio.wait([future, watcher], return_when=asyncio.FIRST_COMPLETED)
-        if not future.done():
-            raise RequestError(400, "disconnected", "the caller has gone", "send the request again")
-        return future.result()
-    finally:
-        watcher.cancel()
-        future.cancel()
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
