@@ -65,7 +65,7 @@ $(DEMO): pyproject.toml constraints.txt  # what the demo needs, not the tools of
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[trees]'; fi
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt benchmarks/plugins/pyproject.toml
 	@if [ ! -x $(BIN)/python ]; then sh .ci/venv "$(PYTHON)"; fi
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]' -e benchmarks/plugins
 	@touch $@

@@ -28,7 +28,6 @@ def models(data):
     yield "Popularity", sl.Popularity()
     yield "PersonalFrequency", sl.PersonalFrequency()
     yield "EASE", sl.EASE(decay=0.9)
-    yield "UPCF", sl.UPCF(n_neighbors=50)
     yield "TIFUKNN", sl.TIFUKNN(n_neighbors=100)
     for name in ("ALS", "GFCF", "MatrixBlend"):
         yield name, getattr(sl, name)(n_factors=32)

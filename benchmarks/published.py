@@ -23,11 +23,12 @@ import numpy as np
 from earlier_snapshots import N_CANDIDATES
 from machine import RESULTS, describe, save_results
 from settings import search_settings
+from shortlist_extras import PerK
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
 from shortlist.auto.validation import build_model
-from shortlist.cutoff import Cutoff, FixedN, PerK
+from shortlist.cutoff import Cutoff, FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.evaluation import Report, evaluate, holm, oracle, paired_test

@@ -18,10 +18,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 from machine import describe, save_results
+from shortlist_extras import PerK
 
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
-from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, PerK, Threshold, UtilityRegression
+from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold, UtilityRegression
 from shortlist.data.lists import read_candidates, read_outcomes
 from shortlist.evaluation import paired_test
 

@@ -20,9 +20,10 @@ import numpy as np
 from implicit.als import AlternatingLeastSquares
 from implicit.bpr import BayesianPersonalizedRanking
 from scipy.sparse import csr_matrix
+from shortlist_extras import FrozenBoundary  # pip install ./benchmarks/plugins
 
 import shortlist as sl
-from shortlist.cutoff import Boundary, ExpectedF1, FixedN, top_candidates
+from shortlist.cutoff import ExpectedF1, FixedN, top_candidates
 
 Ranker = Callable[[np.ndarray], np.ndarray]
 
@@ -87,7 +88,7 @@ def run(dataset: str) -> None:
             parts.append(top_candidates(rank, ids=history, users=truth.active_users))
         valid, test = parts
         fixed = None
-        for cut in (FixedN(), ExpectedF1(), ExpectedF1(coverage=0.7), Boundary()):
+        for cut in (FixedN(), ExpectedF1(), ExpectedF1(coverage=0.7), FrozenBoundary()):
             cut.fit(valid, split.valid, history=split.train)
             report = sl.evaluate(cut.apply(test, history=split.train_valid), split.test)
             fixed = report.f1 if fixed is None else fixed

@@ -43,7 +43,6 @@ from shortlist.models.precomputed import from_implicit as from_implicit
 from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time
 from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage as TwoStage
-from shortlist.models.upcf import UPCF as UPCF
 
 MODEL_MODULES: dict[str, str]
 __version__: str

@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
+from shortlist_extras import FrozenBoundary, PerK
 
 from shortlist.cutoff import (
-    Boundary,
     Budget,
     Calibration,
     Cutoff,
@@ -18,7 +18,6 @@ from shortlist.cutoff import (
     ExpectedValue,
     FixedN,
     Guarantee,
-    PerK,
     Threshold,
     UtilityRegression,
     top_candidates,
@@ -35,8 +34,8 @@ CUTOFFS = {
     "threshold-ndcg": Threshold(target="ndcg"),
     "threshold-probability": Threshold(on="probability", calibration="isotonic"),
     "threshold-coverage": Threshold(coverage=0.6),
-    "boundary": Boundary(),
-    "boundary-weights": Boundary(lambda_t=0.5, negatives=2),
+    "boundary": FrozenBoundary(),
+    "boundary-weights": FrozenBoundary(lambda_t=0.5, negatives=2),
     "f1": ExpectedF1(),
     "f1-platt": ExpectedF1(calibration="platt", size="probabilities", floor=0.1),
     "f1-isotonic": ExpectedF1(calibration="isotonic", size="both"),
@@ -61,7 +60,7 @@ STRICTER = {
     "fixed": (FixedN(N=4), FixedN(N=2)),
     "threshold": (Threshold(threshold=0.0), Threshold(threshold=0.5)),
     "threshold-coverage": (Threshold(coverage=0.9), Threshold(coverage=0.4)),
-    "boundary": (Boundary(t=0.0, negatives=2), Boundary(t=0.7, negatives=2)),
+    "boundary": (FrozenBoundary(t=0.0, negatives=2), FrozenBoundary(t=0.7, negatives=2)),
     "f1-floor": (ExpectedF1(calibration="platt", floor=0.1), ExpectedF1(calibration="platt", floor=0.4)),
     "f1-coverage": (
         ExpectedF1(calibration="platt", coverage=0.8),
@@ -410,8 +409,8 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
         (ExpectedValue(), "gain", "1", "gain must be a number"),
         (Guarantee(min_precision=0.1), "fallback", pl.Series([None]), "fallback must be None"),
         (Guarantee(min_precision=0.1), "fallback", np.array(["empty", "x"]), "fallback must be None"),
-        (Boundary(), "scale", 0, "scale must be a number"),
-        (Boundary(), "negatives", "all", "negatives must be a positive number"),
+        (FrozenBoundary(), "scale", 0, "scale must be a number"),
+        (FrozenBoundary(), "negatives", "all", "negatives must be a positive number"),
         (Guarantee(min_precision=0.5), "min_precision", "0.5", "min_precision must be a number"),
         (
             Guarantee(min_precision=0.5),
@@ -475,7 +474,6 @@ def test_classes_are_found_by_name():
         "ExpectedValue",
         "FixedN",
         "Guarantee",
-        "PerK",
         "Threshold",
     }
     classes = Cutoff.classes()

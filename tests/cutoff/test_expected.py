@@ -127,7 +127,7 @@ def test_invalid_parameters_are_refused(params, message):
 def test_the_kernel_gets_room_for_the_longest_list(monkeypatch):
     """Compiled code checks no bounds."""
     sizes = []
-    monkeypatch.setattr(expected, "compute_joint_utilities", lambda *given: sizes.append(given[6].size))
+    monkeypatch.setattr(expected, "compute_joint_utilities", lambda *given: sizes.append(given[5].size))
     lists = top_candidates(np.array([[4.0, 3, 2, 1]]))
     for cut in (ExpectedF1(), ExpectedNDCG()):
         cut._curve(lists, np.full(4, 0.5), None, "probabilities")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import nbinom, norm, poisson
+from scipy.stats import nbinom, poisson
 
 from shortlist.core.metrics import ideal_dcg
 from shortlist.kernels.lists import (
@@ -40,14 +40,12 @@ def brute(p, utility):
     return curve
 
 
-def joint(p, target, missed=0.0, dispersion=0.0, refined=False):
+def joint(p, target, missed=0.0, dispersion=0.0):
     """The kernel on one list."""
     p = np.array(p, np.float64)
     curve, lengths = np.empty(p.size), np.empty(1, np.int32)
     indptr, means = np.array([0, p.size]), np.array([missed])
-    compute_joint_utilities(
-        indptr, p, means, dispersion, refined, target == "ndcg", ideal_dcg(p.size), curve, lengths
-    )
+    compute_joint_utilities(indptr, p, means, dispersion, target == "ndcg", ideal_dcg(p.size), curve, lengths)
     return curve, int(lengths[0])
 
 
@@ -98,15 +96,6 @@ def test_size_from_history_ignores_which_items_are_relevant(target, utility, dis
     assert lengths[0] == np.argmax(expected) + 1
 
 
-@pytest.mark.parametrize(("level", "error"), [(0.5, 1e-3), (0.1, 5e-3), (0.02, 4e-2)])
-def test_refined_normal_is_close_to_the_exact_distribution(level, error):
-    p = np.sort(np.random.default_rng(1).beta(2, 2 / level - 2, 100))[::-1]
-    exact, k = joint(p, "f1")
-    close, k_close = joint(p, "f1", refined=True)
-    assert 0 < np.abs(close / exact - 1).max() < error
-    assert exact[k_close - 1] > 0.995 * exact[k - 1]
-
-
 def test_long_lists_keep_their_precision():
     p = np.concatenate([np.full(50, 0.999), np.full(50, 0.5), np.full(100, 0.001)])
     curve, length = joint(p, "f1")
@@ -121,35 +110,6 @@ def test_list_without_possible_hits_is_empty():
     assert joint([0.0, 0.0, 0.0], "f1")[1] == 0
 
 
-def refined_f1(p):
-    """Expected F1 of every prefix if the other relevant candidates follow the refined normal approximation.
-
-    P(at most m) = Φ(x) + skewness · (1 − x²) · φ(x) / 6, where x = (m + 1/2 − mean) / standard deviation.
-    """
-    joint_with = np.zeros((len(p), len(p)))  # P(item i is relevant, m of the others are)
-    for i in range(len(p)):
-        others = np.delete(p, i)
-        q = others * (1 - others)
-        x = (np.arange(len(p)) + 0.5 - others.sum()) / np.sqrt(q.sum())
-        skewness = (q * (1 - 2 * others)).sum() / q.sum() ** 1.5
-        below = np.clip(norm.cdf(x) + skewness * (1 - x**2) * norm.pdf(x) / 6, 0, 1)
-        joint_with[i] = p[i] * np.diff(below, prepend=0)
-    counts = np.arange(len(p)) + 1
-    return [float((joint_with[:k] * 2 / (k + counts)).sum()) for k in counts]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_refined_normal_equals_its_formula(seed):
-    p = np.random.default_rng(seed).random(6) ** (1 + seed / 2)
-    np.testing.assert_allclose(joint(p, "f1", refined=True)[0], refined_f1(p), atol=1e-12)
-
-
-@pytest.mark.parametrize("target", ["f1", "ndcg"])
-def test_certain_outcomes_need_no_approximation(target):
-    p = [1.0, 0.0, 1.0, 1.0, 0.0]
-    np.testing.assert_allclose(joint(p, target, refined=True)[0], joint(p, target)[0], atol=1e-12)
-
-
 @pytest.mark.parametrize("target", ["f1", "ndcg"])
 @pytest.mark.parametrize("dispersion", [0.0, 0.5])
 def test_lists_do_not_influence_each_other(target, dispersion):
@@ -157,15 +117,15 @@ def test_lists_do_not_influence_each_other(target, dispersion):
     rng = np.random.default_rng(4)
     sizes, missed = np.array([3, 0, 6, 1, 4]), rng.random(5) * 2
     indptr, p = np.concatenate([[0], np.cumsum(sizes)]), -np.sort(-rng.random(sizes.sum()))
-    for kernel, middle in ((compute_joint_utilities, (False,)), (compute_independent_utilities, ())):
+    for kernel in (compute_joint_utilities, compute_independent_utilities):
         curve, lengths = np.empty(p.size), np.empty(5, np.int32)
         ideal = ideal_dcg(6)
-        kernel(indptr, p, missed, dispersion, *middle, target == "ndcg", ideal, curve, lengths)
+        kernel(indptr, p, missed, dispersion, target == "ndcg", ideal, curve, lengths)
         for u in range(5):
             own = p[indptr[u] : indptr[u + 1]]
             alone, length = np.empty(own.size), np.empty(1, np.int32)
             start = np.array([0, own.size])
-            kernel(start, own, missed[u : u + 1], dispersion, *middle, target == "ndcg", ideal, alone, length)
+            kernel(start, own, missed[u : u + 1], dispersion, target == "ndcg", ideal, alone, length)
             np.testing.assert_allclose(curve[indptr[u] : indptr[u + 1]], alone, rtol=1e-12)
             assert lengths[u] == length[0]
             assert length[0] == (0 if not own.size else np.argmax(alone) + 1)

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 import polars as pl
 from scipy.special import expit
+from shortlist_extras import UPCF
 
 from shortlist.data.interactions import Interactions
 from shortlist.models.als import ALS
@@ -18,7 +19,6 @@ from shortlist.models.matrix_blend import MatrixBlend
 from shortlist.models.precomputed import PrecomputedScores
 from shortlist.models.tifuknn import TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage
-from shortlist.models.upcf import UPCF
 
 FACTORS = 8
 JOINT = {"BPRMF": BPRMF, "LogMF": LogMF, "CRRMF": CRRMF, "HRM": HRM, "DKBPRMF": DKBPRMF, "DKHRM": DKHRM}

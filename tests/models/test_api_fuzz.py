@@ -108,7 +108,7 @@ def cutoffs():
     found = [cls(calibration="platt").fit(lists, split.valid) for cls in classes]
     return [
         *found,
-        sl.cutoff.Boundary().fit(lists, split.valid),
+        sl.cutoff.Boundary(t=0.5),
         sl.cutoff.FixedN(N=3),
         sl.cutoff.ExpectedF1(),
     ]

@@ -4,8 +4,9 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.sparse import csr_array
+from shortlist_extras import FrozenBoundary
 
-from shortlist.cutoff import Boundary, Cutoff, ExpectedF1, Threshold
+from shortlist.cutoff import Cutoff, ExpectedF1, Threshold
 from shortlist.errors import ModelFileError
 from shortlist.models.base import load_model
 from shortlist.models.selection import SelectionReport
@@ -281,7 +282,7 @@ CUTOFFS = {
         "'heights_' must have shape",
     ),
     "size model": (ExpectedF1(), rows("n_missed_.beta_", 1), "'beta_' must have shape"),
-    "boundaries": (Boundary(), rows("boundaries_", 2), "'boundaries_' must have shape 30, got 2"),
+    "boundaries": (FrozenBoundary(), rows("boundaries_", 2), "'boundaries_' must have shape 30, got 2"),
     "trees": (ExpectedF1(calibration="trees"), rows("calibration_.text_", 9), "the trees cannot be read"),
 }
 

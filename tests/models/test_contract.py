@@ -295,9 +295,7 @@ def test_assigned_parameter_makes_the_model_unfitted(name):
         assert fitted(name).is_fitted
 
 
-@pytest.mark.parametrize(
-    "cut", [FixedN(), Threshold(), ExpectedF1(), Guarantee(min_precision=0.1), Boundary()], ids=repr
-)
+@pytest.mark.parametrize("cut", [FixedN(), Threshold(), ExpectedF1(), Guarantee(min_precision=0.1)], ids=repr)
 def test_cutoff_that_needs_fit_is_not_set(cut):
     one = copy.copy(fitted("Popularity"))
     with pytest.raises(NotFittedError, match=f"set_cutoff needs a fitted cutoff, got {type(cut).__name__}"):

@@ -21,13 +21,11 @@ from scipy.sparse import csr_array
 
 import shortlist as sl
 from shortlist.cutoff import (
-    Boundary,
     Calibration,
     ExpectedF1,
     ExpectedValue,
     FixedN,
     Guarantee,
-    PerK,
     Threshold,
 )
 from shortlist.models.selection import SelectionReport
@@ -57,7 +55,7 @@ def build_models():
     models = {
         name: fit(name, named, **(short if sl.models.base.find_model_class(name).uses_epochs else {}))
         for name in ALL_MODELS
-        if name != "TwoStage"
+        if name not in ("TwoStage", "UPCF")  # the process that reads the files does not know UPCF
     }
     models["TwoStage"] = fit("TwoStage", data, n_rounds=4, n_bags=2)
     models["HRM-terms"] = fit("DKHRM", data, repeat_decay=0.9, trend_half_life=2.0, **short)
@@ -76,8 +74,6 @@ def build_cutoffs(data, lists):
         "threshold": Threshold(on="probability", calibration="isotonic"),
         "f1": ExpectedF1(calibration="features"),
         "value": ExpectedValue(calibration="platt"),
-        "boundary": Boundary(),
-        "perk": PerK(),
         "guarantee": Guarantee(min_precision=0.01, fallback="empty"),
         "trees": Calibration(method="trees", n_candidates=20),
     }

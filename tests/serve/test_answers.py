@@ -139,7 +139,7 @@ def test_cut_lists_are_explained(live):
 
 
 @pytest.mark.parametrize(
-    "name", ["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "FixedN", "Guarantee", "PerK", "Threshold"]
+    "name", ["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "FixedN", "Guarantee", "Threshold"]
 )
 def test_every_cutoff_that_learns_from_lists_can_be_fitted_and_used(live, name):
     params = {"min_precision": 0.01} if name == "Guarantee" else {}

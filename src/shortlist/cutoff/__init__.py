@@ -7,7 +7,6 @@
 | `ExpectedF1`, `ExpectedNDCG` | `expected`  | where the expected F1 or NDCG of the list is highest      |
 | `ExpectedValue`              | `expected`  | at the first item whose expected value is not positive    |
 | `Budget`                     | `expected`  | at the first item below the price that makes a budget last |
-| `PerK`                       | `perk`      | where the expected utility is highest, as published       |
 | `UtilityRegression`          | `regression`| where the shape of the scores predicts the best utility   |
 | `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
 | `Guarantee`                  | `guarantee` | where a guarantee on precision or empty lists still holds |
@@ -21,7 +20,6 @@ from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration
 from shortlist.cutoff.expected import Budget, ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
-from shortlist.cutoff.perk import PerK
 from shortlist.cutoff.regression import UtilityRegression
 from shortlist.cutoff.threshold import FixedN, Threshold
 
@@ -35,7 +33,6 @@ __all__ = [
     "ExpectedValue",
     "FixedN",
     "Guarantee",
-    "PerK",
     "Threshold",
     "UtilityRegression",
     "top_candidates",

@@ -472,7 +472,6 @@ class Cutoff(SavedEstimator):
     warmup_params: ClassVar[dict[str, Any]] = {}  # with which `warmup.compile_kernels` fits it
     learned: ClassVar[tuple[str, ...]] = ()  # attributes that `fit` sets, and a file must have
     updated: ClassVar[tuple[str, ...]] = ()  # attributes that other methods set
-    uses_boundaries: ClassVar[bool] = False  # whether it can use the boundaries that lists carry
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
@@ -697,8 +696,8 @@ class Cutoff(SavedEstimator):
 
         Examples
         --------
-        >>> sl.cutoff.Cutoff.classes()["PerK"]().target
-        'f1'
+        >>> sl.cutoff.Cutoff.classes()["ExpectedF1"]().size
+        'auto'
         """
         load_plugins()
         return {

@@ -229,7 +229,7 @@ class ExpectedUtility(CalibratedCutoff):
         missed, dispersion = np.zeros(len(lists)), 0.0
         if size == "both":
             missed, dispersion = self.n_missed_.predict(lists, history), self.n_missed_.dispersion_
-        compute_joint_utilities(lists.indptr, p, missed, dispersion, False, ndcg, ideal, curve, lengths)
+        compute_joint_utilities(lists.indptr, p, missed, dispersion, ndcg, ideal, curve, lengths)
         return curve, lengths
 
 

@@ -4,7 +4,6 @@ from shortlist.core.metrics import METRICS
 from shortlist.evaluation.analysis import RiskCoverage, risk_coverage, slice_metrics
 from shortlist.evaluation.baselines import best_fixed_n, fixed_n_curve, gap_recovered, match_baselines, oracle
 from shortlist.evaluation.comparison import Comparison
-from shortlist.evaluation.diversity import measure_diversity
 from shortlist.evaluation.evaluate import compare, evaluate
 from shortlist.evaluation.report import Report, TimedReport
 from shortlist.evaluation.significance import PairedTest, holm, paired_test
@@ -23,7 +22,6 @@ __all__ = [
     "gap_recovered",
     "holm",
     "match_baselines",
-    "measure_diversity",
     "oracle",
     "paired_test",
     "risk_coverage",

@@ -244,8 +244,6 @@ def resample_means(values: Doubles, state: State, means: Doubles) -> None:
 NEGLIGIBLE = 1e-16  # smaller probabilities are dropped from the upper tail of relevant candidates
 TAIL_MASS = 1e-12  # the tail of missed items from here on is assigned to one value
 LONGEST_TAIL = 1024  # largest support of the missed items
-ROOT2 = math.sqrt(2.0)
-ROOT2PI = math.sqrt(2.0 * math.pi)
 
 
 @inlined
@@ -269,7 +267,7 @@ def fill_count_pmf(pmf: Doubles, mean: float, dispersion: float) -> int:
 
 
 @inlined
-def _convolve(pmf: Doubles, support: int, p: float) -> int:
+def convolve(pmf: Doubles, support: int, p: float) -> int:
     """Convolve with one Bernoulli variable; return the new support."""
     pmf[support] = 0.0
     for m in range(support, 0, -1):
@@ -299,31 +297,7 @@ def _deconvolve(pmf: Doubles, support: int, p: float, rest: Doubles) -> None:
 
 
 @inlined
-def _skewed_normal_cdf(x: float, skew: float) -> float:
-    """Return the normal distribution function corrected for skewness, clipped to [0, 1] (as in PerK)."""
-    density = math.exp(-0.5 * x * x) / ROOT2PI
-    value = 0.5 * math.erfc(-x / ROOT2) + skew * (1.0 - x * x) * density / 6.0
-    return min(max(value, 0.0), 1.0)
-
-
-@inlined
-def _fill_refined_pmf(rest: Doubles, support: int, mean: float, variance: float, third: float) -> None:
-    """Fill `rest` with the probabilities of 0 … support − 1 in the refined normal approximation."""
-    if variance < 1e-12:
-        for m in range(support):
-            rest[m] = 1.0 if m == round(mean) else 0.0
-        return
-    spread = math.sqrt(variance)
-    skew = third / (variance * spread)
-    below = 0.0
-    for m in range(support):
-        now = 1.0 if m == support - 1 else _skewed_normal_cdf((m + 0.5 - mean) / spread, skew)
-        rest[m] = max(now - below, 0.0)
-        below = max(now, below)
-
-
-@inlined
-def _argmax(curve: Doubles) -> int:
+def argmax(curve: Doubles) -> int:
     """Return the length with the largest utility, the shortest of equals; 0 if no utility is positive."""
     best, length = 0.0, 0
     for k in range(curve.size):
@@ -372,7 +346,6 @@ def compute_joint_utilities(
     p: Doubles,  # (n_candidates,)
     missed: Doubles,  # (n_lists,) expected number of relevant items that are not candidates
     dispersion: float,
-    refined: bool,  # the refined normal approximation instead of the exact distribution
     ndcg: bool,  # instead of F1
     ideal: Doubles,  # (n_candidates + 1,) ideal DCG by length
     curve: Doubles,  # (n_candidates,) filled: expected utility of the list that ends at this candidate
@@ -384,12 +357,10 @@ def compute_joint_utilities(
     factor, others, over = np.zeros((width + 1) * (width + 2)), np.empty(LONGEST_TAIL), _reciprocals(width)
     for u in range(indptr.size - 1):
         chances = p[indptr[u] : indptr[u + 1]]
-        support, mean, variance, third = 1, 0.0, 0.0, 0.0
+        support = 1
         pmf[0] = 1.0
         for i in range(chances.size):
-            support = _convolve(pmf, support, chances[i])
-            q = chances[i] * (1.0 - chances[i])
-            mean, variance, third = mean + chances[i], variance + q, third + q * (1.0 - 2.0 * chances[i])
+            support = convolve(pmf, support, chances[i])
         n_missed = fill_count_pmf(others, missed[u], dispersion)
         if ndcg:
             _fill_ndcg_factor(factor, chances.size, support, others, n_missed, ideal)
@@ -397,20 +368,14 @@ def compute_joint_utilities(
             _fill_f1_factor(factor, chances.size + support, others, n_missed, over)
         joint[:support] = 0.0
         for i in range(chances.size):
-            if refined:
-                q = chances[i] * (1.0 - chances[i])
-                _fill_refined_pmf(
-                    rest, support, mean - chances[i], variance - q, third - q * (1.0 - 2.0 * chances[i])
-                )
-            else:
-                _deconvolve(pmf, support, chances[i], rest)
+            _deconvolve(pmf, support, chances[i], rest)
             gain, total = chances[i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0), 0.0
             row = factor[(i + 1) * (support if ndcg else 1) :]
             for m in range(1, support):
                 joint[m] += gain * rest[m - 1]
                 total += joint[m] * row[m]
             curve[indptr[u] + i] = total
-        lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
+        lengths[u] = argmax(curve[indptr[u] : indptr[u + 1]])
 
 
 @kernel
@@ -438,7 +403,7 @@ def compute_independent_utilities(
         for i in range(size):
             gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
             curve[indptr[u] + i] = gain * factor[2 * i + 3 if ndcg else i + 2]
-        lengths[u] = _argmax(curve[indptr[u] : indptr[u + 1]])
+        lengths[u] = argmax(curve[indptr[u] : indptr[u + 1]])
 
 
 @exact

@@ -546,7 +546,7 @@ class Recommender(Estimator, ABC):
         """
         if cutoff is not None:
             check_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
-        if cutoff is not None and not cutoff.is_ready and not (cutoff.uses_boundaries and self.has_boundary):
+        if cutoff is not None and not cutoff.is_ready:
             raise NotFittedError(
                 f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "
                 "call cutoff.fit(lists, truth) first."

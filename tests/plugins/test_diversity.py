@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
+from shortlist_extras.diversity import ListMetric, measure_diversity
 
 from shortlist.data.interactions import Interactions
-from shortlist.evaluation import measure_diversity
-from shortlist.evaluation.diversity import ListMetric
 
 # users of each item: tea ann, bob, cid; jam ann, bob; rice cid; oil dan
 HISTORY = [

@@ -180,7 +180,7 @@ def measure_diversity(
 
     Examples
     --------
-    >>> from shortlist.evaluation import measure_diversity
+    >>> from shortlist_extras import measure_diversity
     >>> history = sl.Interactions.from_tuples([("ann", "tea"), ("bob", "tea"), ("bob", "jam")])
     >>> measure_diversity({"ann": ["jam"]}, history)["catalog_coverage"]
     0.5

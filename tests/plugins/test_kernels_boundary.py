@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
-
-from shortlist.kernels.new_users import solve_boundaries
+from shortlist_extras.kernels import solve_boundaries
 
 
 def objective(t_u, scores, relevant, negative, t, lambda_t):

@@ -5,10 +5,10 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from shortlist_extras.perk import PerK, fit_user_wise
 
 from shortlist.core.glm import log_loss
-from shortlist.cutoff import ExpectedF1, PerK, top_candidates
-from shortlist.cutoff.perk import fit_user_wise
+from shortlist.cutoff import ExpectedF1, top_candidates
 from shortlist.data.interactions import Interactions
 
 

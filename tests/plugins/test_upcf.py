@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from shortlist_extras import UPCF
 
 from shortlist.errors import ConfigError
 from shortlist.models.counting import PersonalFrequency
-from shortlist.models.upcf import UPCF
 from tests.models.cases import all_users, checkerboard, crowd, dense
 
 

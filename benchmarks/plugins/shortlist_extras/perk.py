@@ -21,8 +21,8 @@ from shortlist.cutoff.threshold import TARGETS
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.kernels.lists import compute_joint_utilities
 from shortlist.types import Doubles, Longs
+from shortlist_extras.kernels import compute_refined_utilities
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -52,7 +52,8 @@ class PerK(Cutoff):
     --------
     >>> split = sl.split.last_basket(sl.load_dataset("sample"))
     >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
-    >>> lists = sl.cutoff.PerK().fit(candidates, split.valid).apply(candidates)
+    >>> from shortlist_extras import PerK
+    >>> lists = PerK().fit(candidates, split.valid).apply(candidates)
     >>> int(lists.lengths.min())
     1
     """
@@ -98,10 +99,7 @@ class PerK(Cutoff):
         p = probabilities_of(lists)
         ideal = ideal_dcg(int(np.diff(lists.indptr).max(initial=0)))
         curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
-        none_missed = np.zeros(len(lists))
-        compute_joint_utilities(
-            lists.indptr, p, none_missed, 0.0, True, self.target == "ndcg", ideal, curve, lengths
-        )
+        compute_refined_utilities(lists.indptr, p, self.target == "ndcg", ideal, curve, lengths)
         return CutLists(np.clip(lengths, np.diff(lists.indptr) > 0, None).astype(np.int32))
 
     @property

@@ -72,7 +72,8 @@ class UPCF(Recommender):
 
     Examples
     --------
-    >>> model = sl.UPCF(n_neighbors=50).fit(sl.load_dataset("sample"))
+    >>> from shortlist_extras import UPCF
+    >>> model = UPCF(n_neighbors=50).fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(N=5)
     """
 

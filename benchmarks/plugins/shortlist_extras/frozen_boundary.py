@@ -1,0 +1,189 @@
+"""FrozenBoundary: the classification loss of the paper with fixed scores, one boundary per user."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from shortlist.core.checks import check_array, check_float_value, check_ids
+from shortlist.core.glm import LOGISTIC, glm_fit
+from shortlist.core.params import short_repr
+from shortlist.cutoff.base import CutLists, Cutoff, Labels, check_interval
+from shortlist.cutoff.calibration import bounded_scores, score_range
+from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
+from shortlist.data.ids import UNKNOWN, IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.data.lists import RankedLists
+from shortlist.errors import ConfigError
+from shortlist.types import Doubles
+from shortlist_extras.kernels import solve_boundaries
+
+FAR = 30.0  # in units of the scaled score: beyond this the logistic loss is flat
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class FrozenBoundary(Cutoff):
+    """Show the items that score above the user's own boundary t_u, learned on the scores of any ranker.
+
+    `fit` minimizes, for fixed scores s, Σ log(1 + exp(∓scale · (s − t_u))) + lambda_t · (scale · (t_u − t))²
+    over all t_u and, if `t` is None, over t. Users without labels get t.
+
+    Parameters
+    ----------
+    n_candidates
+        Number of top candidates considered per user.
+    t
+        Boundary of an unknown user, towards which the others are regularized; None learns it.
+    lambda_t
+        Strength of the regularization. Large values give all users the same boundary.
+    negatives
+        Total weight of irrelevant candidates, as a multiple of the relevant ones. "uniform": every candidate
+        has weight 1. None: chosen so that a single boundary for all users would equal the threshold with the
+        best F1 on validation data.
+    scale
+        Factor that turns scores into log-odds; None learns it, 1 is the loss as published.
+
+    References
+    ----------
+    Gao, Guo, Lan and Liao, "Dynamic-K Recommendation with Personalized Decision Boundary", CCIR 2017 (eq. 4).
+    Zhuo, Zhu, Yue and Zhao, "Learning Explicit User Interest Boundary for Recommendation", WWW 2022.
+
+    Examples
+    --------
+    >>> split = sl.split.last_basket(sl.load_dataset("sample"))
+    >>> candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> from shortlist_extras import FrozenBoundary
+    >>> cut = FrozenBoundary(lambda_t=1.0).fit(candidates, split.valid)
+    >>> lists = cut.apply(candidates)
+    >>> lists.boundary.shape == lists.lengths.shape
+    True
+    """
+
+    t: float | None = None
+    lambda_t: float = 10.0
+    negatives: float | str | None = None
+    scale: float | None = None
+
+    rule = "The list stops at the first item below the user's own boundary."
+    reason = "boundary"
+    empty_reason = "no_candidate_above_boundary"
+    learned = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_interval("lambda_t", self.lambda_t, low=0, high=np.inf, ends=False, advice="10 is usual.")
+        if self.t is not None:
+            check_interval("t", self.t, low=-np.inf, high=np.inf, advice="pass None to learn it.")
+        if self.scale is not None:
+            check_interval(
+                "scale", self.scale, low=0, high=np.inf, ends=False, advice="pass None to learn it."
+            )
+        if isinstance(self.negatives, str):
+            if self.negatives != "uniform":
+                raise ConfigError(
+                    f"negatives must be a positive number, 'uniform' or None, "
+                    f"got {short_repr(self.negatives)}; 3 is usual."
+                )
+        elif self.negatives is not None:
+            check_interval(
+                "negatives",
+                self.negatives,
+                low=0,
+                high=np.inf,
+                ends=False,
+                advice="3 is usual.",
+            )
+
+    def _summary(self) -> str:
+        return f"boundaries of {self.boundaries_.size:,} users, t={self.t_:.6g} for others"
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        fitted = vars(self)
+        check_float_value(fitted, "scale_", 0, 1e300)
+        check_float_value(fitted, "t_", -1e300, 1e300)
+        check_float_value(fitted, "negative_weight_", 0)
+        check_array(fitted, "boundaries_", np.float64, (len(check_ids(fitted, "users_")),))
+
+    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+        labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
+        low, high = score_range(labeled.lists)
+        scores = bounded_scores(labeled.lists, low, high)
+        scale = _log_odds_scale(scores, labeled) if self.scale is None else float(self.scale)
+        scaled = scores * scale
+        negative = self._negative_weight(scaled, labeled)
+        t = self._common_boundary(scaled, labeled, negative) if self.t is None else float(self.t) * scale
+        boundaries, _ = self._solve(scaled, labeled, negative, t)
+        self.scale_, self.t_, self.negative_weight_ = scale, t / scale, negative
+        self.users_, self.boundaries_ = labeled.lists.users.values, boundaries / scale
+
+    def _negative_weight(self, scaled: Doubles, labeled: Labels) -> float:
+        """Weight of an irrelevant candidate; a relevant one has weight 1."""
+        n_relevant = int(labeled.relevant.sum())
+        n_other = labeled.relevant.size - n_relevant
+        if self.negatives == "uniform" or not n_relevant or not n_other:
+            return 1.0
+        if self.negatives is not None:
+            return float(self.negatives) * n_relevant / n_other
+        best = best_threshold(running_minimum(scaled, labeled.lists), labeled, "f1")
+        if not np.isfinite(best):
+            best = float(scaled.min() if best < 0 else scaled.max())
+        gradients = expit(np.where(labeled.relevant, best - scaled, scaled - best))
+        return float(gradients[labeled.relevant].sum() / gradients[~labeled.relevant].sum())
+
+    def _solve(self, scaled: Doubles, labeled: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
+        """((n_lists,) boundaries, (n_lists,) derivatives of the minimized losses with respect to t)."""
+        boundaries, slopes = np.empty(len(labeled.lists)), np.empty(len(labeled.lists))
+        solve_boundaries(
+            labeled.lists.indptr,
+            scaled,
+            labeled.relevant,
+            float(negative),
+            float(t),
+            float(self.lambda_t),
+            boundaries,
+            slopes,
+        )
+        return boundaries, slopes
+
+    def _common_boundary(self, scaled: Doubles, labeled: Labels, negative: float) -> float:
+        """The t that minimizes the total loss, a convex function: the root of its derivative."""
+        from scipy.optimize import brentq  # slow to import
+
+        if not scaled.size:
+            return 0.0
+
+        def derivative(t: float) -> float:
+            return float(self._solve(scaled, labeled, negative, t)[1].sum())
+
+        low, high = float(scaled.min()) - FAR, float(scaled.max()) + FAR
+        if derivative(low) >= 0:
+            return low
+        if derivative(high) <= 0:  # no candidate is relevant: the minimum is at infinity
+            return high
+        return float(brentq(derivative, low, high, xtol=1e-11, rtol=1e-12))
+
+    def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
+        boundary = np.full(len(lists), self.need("t_"), np.float32)
+        if self.boundaries_.size:
+            user = self._fitted_users().align(lists.users)
+            boundary[user != UNKNOWN] = self.boundaries_[user[user != UNKNOWN]]
+        lengths = count_above(running_minimum(lists.scores, lists), lists, boundary.astype(np.float64))
+        return CutLists(lengths, boundary=boundary)
+
+    def _fitted_users(self) -> IdMap:
+        """The users seen in `fit`; the map is kept, because its index is expensive to build."""
+        id_map = vars(self).get("_id_map")
+        if not isinstance(id_map, IdMap) or id_map.values is not self.users_:
+            id_map = vars(self)["_id_map"] = IdMap(self.users_)
+        return id_map
+
+
+def _log_odds_scale(scores: Doubles, labeled: Labels) -> float:
+    """Log-odds per unit of score: the slope of a logistic regression over all candidates."""
+    spread = float(scores.std())
+    if spread < 1e-9:
+        return 1.0
+    standard = ((scores - scores.mean()) / spread)[:, None]
+    slope = float(glm_fit(standard, labeled.relevant.astype(np.float64), LOGISTIC, ridge=1.0)[1])
+    return max(slope, 1e-2) / spread
