@@ -1,16 +1,13 @@
 """How long users wait for TwoStage, for `sl.fit` and for lists, and how the cost grows with the data.
 
-    python benchmarks/waiting.py --against COMMIT           # this tree and a commit, in turns
-    python benchmarks/waiting.py --part two_stage --rows 2  # millions of generated rows
+    python benchmarks/waiting.py --part growth --rows 2  # millions of generated rows
     python benchmarks/waiting.py --part fit --data online-retail
 
-Parts: `two_stage`: fit on 2 and 5 million generated rows, and its peak memory; `growth`: the same from 0.5 to
-20 million rows; `lists`: lists of 20 for many users at one time, on one thread and on two; `fit`: `sl.fit` on
-published data, with its score on validation users that took no part in choosing. Every measurement runs in a
-process of its own, after a small run that compiles. Times are processor seconds, because other programs may
-use the machine. With `--against`, the commit is unpacked into a temporary folder and measured in alternation
-with this tree; ratios are those of the commit to this tree. results/waiting.json keeps what was measured,
-part by part.
+Parts: `growth`: fit TwoStage on 0.5 to 20 million generated rows, and its peak memory; `lists`: lists of 20
+for many users at one time, on one thread and on two; `fit`: `sl.fit` on published data, with its score on
+validation users that took no part in choosing. Every measurement runs in a process of its own, after a small
+run that compiles. Times are processor seconds, because other programs may use the machine.
+results/waiting.json keeps what was measured, part by part.
 """
 
 import argparse
@@ -18,19 +15,15 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 from machine import RESULTS, describe, peak_mib, reset_peak, save_results
 
-ROOT = Path(__file__).parent.parent
 MILLION = 1_000_000
-PARTS = ("lists", "two_stage", "growth", "fit")
-ROWS = {"lists": [0.5], "two_stage": [2.0, 5.0], "growth": [0.5, 2.0, 5.0, 20.0]}  # millions
-DATA = {"lists": ["online-retail", "ta-feng"], "fit": ["online-retail", "ta-feng", "ml-1m"]}
+PARTS = ("lists", "growth", "fit")
+ROWS = {"lists": [0.5], "growth": [0.5, 2.0, 5.0, 20.0]}  # millions
+DATA = {"lists": ["online-retail", "ta-feng"], "fit": ["sample", "online-retail", "ta-feng", "ml-1m"]}
 MAX_USERS = 20_000
 
 
@@ -136,23 +129,12 @@ def measure(part: str, name: str) -> dict[str, float]:
     return measures.get(part, measure_two_stage)(load(name))
 
 
-# ------------------------------------------------------------------ both trees in turns
-@contextmanager
-def checked_out(commit: str):
-    """A folder with the sources of a commit."""
-    with tempfile.TemporaryDirectory() as folder:
-        archive = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, check=True, capture_output=True)
-        subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
-        yield Path(folder)
-
-
-def run_alone(tree: Path, part: str, name: str) -> dict[str, float]:
-    """Measure in a process that imports the package from `tree`."""
-    paths = [str(tree / "src"), str(Path(__file__).parent)]
-    command = [sys.executable, __file__, "--part", part, "--measure", name]
+# ------------------------------------------------------------------ all of them
+def run_alone(part: str, name: str) -> dict[str, float]:
+    """Measure in a process of its own."""
     done = subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        [sys.executable, __file__, "--part", part, "--measure", name],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
         text=True,
@@ -160,38 +142,20 @@ def run_alone(tree: Path, part: str, name: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compare(part: str, names: list[str], trees: dict[str, Path], repeats: int) -> dict[str, object]:
-    """The best of `repeats` runs of each tree, in alternation, and the ratio of the times."""
-    found: dict[str, object] = {}
-    for name in names:
-        best: dict[str, dict[str, float]] = {}
-        for _ in range(repeats):
-            for tree, folder in trees.items():
-                row = run_alone(folder, part, name)
-                if tree not in best or row["seconds"] < best[tree]["seconds"]:
-                    best[tree] = row
-                print(
-                    part, name, tree, {k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()}
-                )
-        found[name] = dict(best)
-        if len(best) == 2:
-            old, new = best["commit"], best["this tree"]
-            found[name]["times_as_fast"] = old["seconds"] / new["seconds"]
-            if "peak_mib" in old:
-                found[name]["share_of_memory"] = new["peak_mib"] / old["peak_mib"]
-            print(part, name, "times as fast:", round(found[name]["times_as_fast"], 2), flush=True)
-    return found
+def run_best(part: str, name: str, repeats: int) -> dict[str, float]:
+    """The fastest of `repeats` runs."""
+    best = min((run_alone(part, name) for _ in range(repeats)), key=lambda row: row["seconds"])
+    print(part, name, {k: round(v, 4) if isinstance(v, float) else v for k, v in best.items()}, flush=True)
+    return best
 
 
 def main() -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--part", choices=PARTS, action="append")
-    parser.add_argument("--against", help="a commit to measure in alternation")
     parser.add_argument("--rows", type=float, action="append", help="millions of generated rows")
     parser.add_argument("--data", action="append", help="a published dataset")
     parser.add_argument("--repeats", type=int, default=1)
-    parser.add_argument("--keep-as", help="name of the part in the results, if it is another comparison")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
@@ -199,17 +163,14 @@ def main() -> None:
         return
     kept = RESULTS / "waiting.json"
     results = json.loads(kept.read_text()) if kept.is_file() else {}
-    with checked_out(given.against or "HEAD") as folder:
-        trees = {"this tree": ROOT} | ({"commit": folder} if given.against else {})
-        for part in given.part or PARTS:
-            wanted = given.rows is not None or given.data is not None
-            rows = given.rows or [] if wanted else ROWS.get(part, [])
-            names = [*(f"{one:g}" for one in rows), *(given.data or [] if wanted else DATA.get(part, []))]
-            found = compare(part, names, trees, given.repeats)
-            kept_as = given.keep_as or part
-            results[kept_as] = results.get(kept_as, {}) | found
-            results["machine"] = describe("lightgbm")
-            save_results("waiting", results)
+    for part in given.part or PARTS:
+        wanted = given.rows is not None or given.data is not None
+        rows = given.rows or [] if wanted else ROWS.get(part, [])
+        names = [*(f"{one:g}" for one in rows), *(given.data or [] if wanted else DATA.get(part, []))]
+        found = {name: run_best(part, name, given.repeats) for name in names}
+        results[part] = results.get(part, {}) | found
+        results["machine"] = describe("lightgbm")
+        save_results("waiting", results)
 
 
 if __name__ == "__main__":

@@ -51,24 +51,3 @@ def draws(found: Found) -> Rows:
             f"{gain:+.1%}",
             f"{day['ratio']:.2f}",
         )
-
-
-def text_index(found: Found) -> Rows:
-    """Indexing and searching texts (benchmarks/text_index.py)."""
-    yield "", "shortlist", "scikit-learn", "ratio"
-    ours, theirs, ratios = found["shortlist"], found["scikit-learn"], found["ratios"]
-    seconds, memory, rate = "index seconds", "peak memory beyond the texts, GB", "queries per second"
-    yield (
-        f"indexing {found['items']:,} items of 50 words, processor seconds",
-        f"{ours[seconds]:.1f}",
-        f"{theirs[seconds]:.1f}",
-        f"× {ratios['index']:.1f}",
-    )
-    yield "peak memory, GB", f"{ours[memory]:.2f}", f"{theirs[memory]:.2f}", f"× {ratios['memory']:.1f}"
-    for kind, label in (("profiles", "profiles of ten items"), ("three words", "queries of three words")):
-        yield (
-            f"{label}, top 10, per second",
-            f"{ours[rate][kind]:,.0f}",
-            f"{theirs[rate][kind]:,.1f}",
-            f"× {ratios['queries'][kind]:.1f}",
-        )

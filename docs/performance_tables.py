@@ -80,16 +80,10 @@ def single(found: Found) -> Rows:
         yield (label, *("" if case is None else f"{case['median_ms']:.1f} ms" for case in cases))
 
 
-def rest(training: Found, lists: Found, compiling: Found) -> Rows:
+def rest(training: Found, lists: Found) -> Rows:
     """Other measurements."""
     memory, index = lists["memory"], lists["items_27k"]["top_20_bpr"]["index_seconds"]
     yield ("measurement", "value")
-    for key, label in (
-        ("four_models", "compiling the kernels of `BPRMF`, `DKBPRMF`, `HRM` and `DKHRM`, once"),
-        ("first_recommend", "… of their first lists"),
-        ("sessions", "… of sessions"),
-    ):
-        yield (label, f"{compiling['now'][key]:.1f} processor seconds")
     rate = training["hrm_rows_per_processor_second"]
     yield ("rows per processor second of `HRM`, in one epoch", f"{rate / 1e6:.1f} million")
     yield (
@@ -110,39 +104,16 @@ def rest(training: Found, lists: Found, compiling: Found) -> Rows:
 def lists(found: Found) -> Rows:
     """Lists of TwoStage for many users at one time (benchmarks/waiting.py)."""
     titles = {"0.5": "generated, 0.5 million rows", "online-retail": "Online Retail", "ta-feng": "Ta-Feng"}
-    yield ("data", "users", "users per processor second", "before", "times as fast")
+    yield ("data", "users", "users per processor second")
     for key, title in titles.items():
-        run, before = found["lists"][key]["this tree"], found["lists"][key]["commit"]
-        yield (
-            title,
-            f"{run['users']:,}",
-            f"{run['users_per_processor_second']:,.0f}",
-            f"{before['users_per_processor_second']:,.0f}",
-            f"× {found['lists'][key]['times_as_fast']:.1f}",
-        )
-
-
-def waiting(found: Found) -> Rows:
-    """Fitting TwoStage on generated rows, beside an earlier commit (benchmarks/waiting.py)."""
-    yield ("rows", "processor seconds", "before", "times as fast", "peak memory", "before", "share")
-    for run in found["two_stage"].values():
-        now, before = run["this tree"], run["commit"]
-        yield (
-            f"{now['rows'] / 1e6:.1f} million",
-            f"{now['seconds']:.0f}",
-            f"{before['seconds']:.0f}",
-            f"× {run['times_as_fast']:.1f}",
-            f"{now['peak_mib']:,.0f} MiB",
-            f"{before['peak_mib']:,.0f} MiB",
-            f"{run['share_of_memory']:.0%}",
-        )
+        run = found["lists"][key]
+        yield (title, f"{run['users']:,}", f"{run['users_per_processor_second']:,.0f}")
 
 
 def two_stage_growth(found: Found) -> Rows:
     """How the cost of fitting TwoStage grows with the rows (benchmarks/waiting.py)."""
     yield ("rows", "processor seconds", "microseconds per row", "peak memory")
-    for run in found["growth"].values():
-        now = run["this tree"]
+    for now in found["growth"].values():
         yield (
             f"{now['rows'] / 1e6:.1f} million",
             f"{now['seconds']:.0f}",
@@ -151,31 +122,18 @@ def two_stage_growth(found: Found) -> Rows:
         )
 
 
-def automatic(found: Found, part: str = "fit") -> Rows:
-    """`sl.fit` beside an earlier commit (benchmarks/waiting.py)."""
+def automatic(found: Found) -> Rows:
+    """`sl.fit` from data to a model with its cutoff (benchmarks/waiting.py)."""
     titles = {
         "sample": "sample",
         "online-retail": "Online Retail",
         "ta-feng": "Ta-Feng",
         "ml-1m": "MovieLens-1M",
     }
-    f1, held_out = "validation F1 at the best N", "F1 on other users"
-    yield ("data", "processor seconds", "before", "times as fast", f1, "before", held_out, "before")
+    yield ("data", "processor seconds", "validation F1 at the best N", "F1 on other users")
     for key, title in titles.items():
-        run = found[part].get(key)
-        if run is None:
-            continue
-        now, before = run["this tree"], run["commit"]
-        yield (
-            title,
-            f"{now['seconds']:.0f}",
-            f"{before['seconds']:.0f}",
-            f"× {run['times_as_fast']:.1f}",
-            f"{now['validation_f1']:.4f}",
-            f"{before['validation_f1']:.4f}",
-            f"{now['held_out_f1']:.4f}",
-            f"{before['held_out_f1']:.4f}",
-        )
+        run = found["fit"][key]
+        yield (title, f"{run['seconds']:.0f}", f"{run['validation_f1']:.4f}", f"{run['held_out_f1']:.4f}")
 
 
 def speed(training: Found, lists: Found, evaluation: Found) -> Rows:

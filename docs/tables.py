@@ -160,18 +160,6 @@ def summary() -> Rows:
         yield (title, *(f"{found[key]['rows'][name]['f1']:.4f}" for key in titles))
 
 
-def leave_one_out() -> Rows:
-    """HR@10 and NDCG@10 of the last film (benchmarks/leave_one_out.py)."""
-    found = results("leave_one_out")
-    valid, test = (found["parts"][part]["rows"] for part in ("valid", "test"))
-    yield ("MovieLens-1M", "HR@10, validation", "NDCG@10, validation", "HR@10, test", "NDCG@10, test")
-    for name in valid:
-        figures = (rows[name][metric] for rows in (valid, test) for metric in ("hr", "ndcg"))
-        yield (name, *(f"{value:.3f}" for value in figures))
-    for name, row in found["published"].items():
-        yield (f"published: {name}", "", "", f"{row['hr']:.3f}", f"{row['ndcg']:.3f}")
-
-
 def boundary() -> Rows:
     """The boundary from the models' own probabilities against the best fixed N (benchmarks/boundary.py)."""
     titles, found = STRICT | DATASETS, results("boundary")["rows"]
@@ -188,20 +176,6 @@ def boundary() -> Rows:
             _p(row["p_holm"]),
             f"{row['goal']:+.0%}" if model == "DKHRM" else "",
             "" if c is None else f"{c['f1']:.3f}, {c['ndcg']:.3f} at {c['coverage']:.0%}",
-        )
-
-
-def drift() -> Rows:
-    """How often the next score lies within two errors of `held_out` (benchmarks/drift.py)."""
-    yield ("generated shops", "miss (rms)", "standard error", "covers", "error with drift (median)", "covers")
-    for name, row in results("drift")["rows"].items():
-        yield (
-            name,
-            f"{row['miss']:.4f}",
-            f"{row['standard_error']:.4f}",
-            f"{row['within_two_standard_errors']:.1%}",
-            f"{row['error']:.4f}",
-            f"{row['within_two_errors']:.1%}",
         )
 
 
@@ -259,46 +233,6 @@ def serve() -> Rows:
             f"{by_connections['64']['requests_per_second']:,.0f}",
             f"{by_connections['64']['p99_ms']:.0f} ms",
         )
-
-
-def _weighted_runs(dataset: str, title: str, labels: tuple[str, ...]) -> Rows:
-    """Validation F1 of each transform, and F1 on the test set with the chosen one."""
-    for key, run in results("weights")["runs"].items():
-        data, name = key.split()
-        if data != dataset:
-            continue
-        found, base = run["validation"], next(iter(run["validation"]))
-        test = run["test"][base]["f1"], run["test"][run["chosen"]]["f1"]
-        yield (
-            title,
-            f"`{name}`",
-            *(f"{found[label]['f1']:.4f}" if label in found else "" for label in labels),
-            f"{test[0]:.4f}",
-            "as without" if run["chosen"] == base else f"{test[1]:.4f} ({run['chosen']}, {_p(run['p'])})",
-        )
-
-
-def quantities() -> Rows:
-    """What quantities bring (benchmarks/weights.py)."""
-    labels = ("none", "linear", "log", "cap")
-    yield ("data", "model", *(f"`{label}`" for label in labels), "test, `none`", "test, chosen")
-    yield from _weighted_runs("ta-feng", "Ta-Feng", labels)
-    yield from _weighted_runs("online-retail", "Online Retail", labels)
-
-
-def ratings() -> Rows:
-    """What ratings bring (benchmarks/weights.py)."""
-    labels = (
-        "all, none",
-        "all, linear",
-        "all, log",
-        "liked, none",
-        "liked, linear",
-        "liked and disliked, linear",
-        "liked and disliked, cap",
-    )
-    yield ("data", "model", *labels, "test, all, none", "test, chosen")
-    yield from _weighted_runs("ml-100k", "MovieLens 100K", labels)
 
 
 def false_verdicts() -> Rows:
@@ -363,20 +297,16 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "recommend": lambda: performance_tables.recommend(results("recommend")),
         "single": lambda: performance_tables.single(results("recommend")),
         "lists": lambda: performance_tables.lists(results("waiting")),
-        "waiting": lambda: performance_tables.waiting(results("waiting")),
         "two_stage_growth": lambda: performance_tables.two_stage_growth(results("waiting")),
         "automatic": lambda: performance_tables.automatic(results("waiting")),
-        "joint": lambda: performance_tables.automatic(results("waiting"), "joint_choice"),
-        "rest": lambda: performance_tables.rest(*map(results, ("train", "recommend", "compile"))),
+        "rest": lambda: performance_tables.rest(*map(results, ("train", "recommend"))),
     },
     "results.md": {
         "cutoffs": cutoffs,
         "earlier": earlier,
         "strict": strict,
         "published": published,
-        "leave_one_out": leave_one_out,
         "boundary": boundary,
-        "drift": drift,
         "ablation": ablation,
         "curve": curve,
         "gap": gap,
@@ -392,10 +322,8 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "content": lambda: content_tables.content(results("content")),
         "papers": lambda: content_tables.papers(results("papers"), _p),
         "draws": lambda: content_tables.draws(results("papers")),
-        "text_index": lambda: content_tables.text_index(results("text_index")),
     },
     "evaluation.md": {"money": money},
-    "data.md": {"quantities": quantities, "ratings": ratings},
     "../README.md": {
         "summary": summary,
         "speed": lambda: performance_tables.speed(*map(results, ("train", "recommend", "evaluate"))),

@@ -135,7 +135,7 @@ def test_every_example_is_on_the_page():
 
 
 @pytest.mark.parametrize(
-    "page", ["performance.md", "results.md", "data.md", "scale.md", "evaluation.md", "../README.md"]
+    "page", ["performance.md", "results.md", "scale.md", "evaluation.md", "../README.md"]
 )
 def test_tables_match_the_benchmarks(page):
     tables = runpy.run_path(str(ROOT / "docs/tables.py"))

@@ -1,7 +1,6 @@
 """Every route with inputs made from its OpenAPI schema: no answer is a failure, no answer tells a path.
 
-SHORTLIST_FUZZ=20 sends twenty times as many requests, to every model; benchmarks/fuzzed_requests.py counts
-the answers.
+SHORTLIST_FUZZ=20 sends twenty times as many requests, to every model.
 """
 
 import json

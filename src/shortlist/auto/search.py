@@ -35,7 +35,7 @@ def expected_f1(best: list[float], n_epochs: int) -> float:
     """What the highest F1 `best` (until each epoch so far) may become after all `n_epochs`.
 
     Each further doubling of the epochs is expected to add what the last one added. Learning curves flatten,
-    so this is generous: benchmarks/ending_early.py compares it with what models reached.
+    so this is generous.
     """
     now = len(best)
     return best[-1] + (best[-1] - best[now // 2 - 1]) * log2(n_epochs / now)
