@@ -29,7 +29,7 @@ from shortlist.data.files import collect_arrow
 
 CANDIDATES, ITEMS, FACTORS, LENGTH = 50, 5000, 32, 10
 MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "EASE")
-SETTINGS = {"Guarantee": {"min_precision": 0.05}}
+SETTINGS = {"Guarantee": {"min_precision": 0.05}, "Boundary": {"t": 0.05}}
 
 
 def open_session(master, **settings):
