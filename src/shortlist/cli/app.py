@@ -57,7 +57,8 @@ COMMANDS = {
     "evaluate": "Evaluate lists from any source against what users did next.",
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
     "serve": "Serve a model over HTTP, with a dashboard.",
-    "service": "Create access tokens, activate and refit models, and delete users of a service.",
+    "service": "Create access tokens, activate and refit models, and delete users of a service.\n\n"
+    "For example:\n  shortlist service token tokens --name shop\n  shortlist service refit shop.shortlist",
     "inspect": "Show what a saved model contains.",
 }
 
@@ -83,7 +84,8 @@ def build(command: str | None = None) -> App:
     )
     for name, text in COMMANDS.items():
         target = f"shortlist.cli.{name}:{name}_command"
-        app.command(target, name=name, help=None if name == command else text)
+        has_help = name == command and name != "service"  # which has commands of its own, but no function
+        app.command(target, name=name, help=None if has_help else text)
     app.register_install_completion_command(
         help="Install shell completion of commands and flags for bash, zsh or fish."
     )

@@ -10,11 +10,7 @@ from cyclopts import App, Parameter
 from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.errors import ConfigError
 
-service_command = App(
-    name="service",
-    help="Create access tokens, activate and refit models, and delete users of a service.\n\n"
-    "For example:\n  shortlist service token tokens --name shop\n  shortlist service refit shop.shortlist",
-)
+service_command = App(name="service")  # its help is in `app.COMMANDS`
 ServedModel = Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")]
 Store = Annotated[
     str | None, Parameter(help="Event store of the service; default: the file beside the model.")
