@@ -436,21 +436,6 @@ def test_killed_saver_leaves_the_old_or_the_new_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]  # what the killed processes left is removed
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be replaced there")
-def test_reader_beside_a_saver_sees_whole_files_only(tmp_path):
-    path = tmp_path / "toy.shortlist"
-    with saver(path, 0) as process:
-        process.stdout.readline()
-        numbers = []
-        end = time.monotonic() + 5
-        while time.monotonic() < end:
-            numbers.append(check_whole(path))
-        process.kill()
-        process.communicate()
-    assert numbers == sorted(numbers)
-    assert len(set(numbers)) > 5
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a path where nothing can be written")
 def test_unwritable_path_is_reported():
     for write in (check_model_path, lambda path: save_artifact(path, ARTIFACT)):

@@ -114,7 +114,6 @@ def test_coverage_is_met_on_validation(kind):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"size": "guess"}, "size must be one of"),
         ({"coverage": -0.1}, r"coverage must be a number in \[0, 1\]"),
         ({"floor": np.nan}, "floor must be a number"),
     ],

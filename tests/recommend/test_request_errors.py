@@ -25,11 +25,6 @@ def test_length_must_be_a_whole_number(N):
     refuse(ConfigError, "N must be a whole number of at least 1, got .*; pass N=10", N=N)
 
 
-@pytest.mark.parametrize("N", [2, 2.0, np.int64(2), np.float32(2)])
-def test_whole_numbers_of_any_type_are_accepted(N):
-    assert fitted("PersonalFrequency").recommend(["u00"], N=N).lengths.tolist() == [2]
-
-
 def test_lengths_beyond_all_items_are_no_limit():
     model = fitted("Popularity")
     lists = model.recommend(["u00"], N=10**30, filter_seen=False)
