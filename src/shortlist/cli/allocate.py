@@ -18,11 +18,11 @@ from shortlist.cli.arguments import (
 from shortlist.cli.output import Json, show_json, show_text
 from shortlist.core.files import check_writable, write_text
 from shortlist.errors import ConfigError
-from shortlist.reports.allocation_page import RealOutcome, render_allocation_report
 from shortlist.text import printable
 
 if TYPE_CHECKING:
     from shortlist.cutoff.allocation import Allocation
+    from shortlist.reports.allocation_page import RealOutcome
 
 ENDINGS = (".parquet", ".csv", ".jsonl")
 
@@ -94,6 +94,8 @@ def allocate_command(
     test
         What users did next: the real hits and value beside the expected ones.
     """
+    from shortlist.reports.allocation_page import RealOutcome, render_allocation_report
+
     if budget is None and max_users is None and item_limits is None and not cost and not contact_cost:
         raise ConfigError(
             "allocate needs something that limits the lists, got nothing; pass --budget, --max_users, "
@@ -136,7 +138,7 @@ def allocate_command(
     return show_summary(about, out, compare_totals(allocation, real), report)
 
 
-def compare_totals(allocation: "Allocation", real: RealOutcome | None) -> list[str]:
+def compare_totals(allocation: "Allocation", real: "RealOutcome | None") -> list[str]:
     """Hits and value against the same total for everyone: the real ones if known, then the expected ones."""
     same = allocation.same_for_all
     rows = [("Expected", allocation.expected_hits, same.hits, allocation.expected_value, same.value)]

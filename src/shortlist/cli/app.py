@@ -58,7 +58,7 @@ COMMANDS = {
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
     "serve": "Serve a model over HTTP, with a dashboard.",
     "service": "Create access tokens, activate and refit models, and delete users of a service.\n\n"
-    "For example:\n  shortlist service token tokens --name shop\n  shortlist service refit shop.shortlist",
+    "For example:\n  shortlist service refit shop.shortlist",
     "inspect": "Show what a saved model contains.",
 }
 

@@ -30,6 +30,10 @@ Source = Annotated[
     Parameter(help="CSV, TSV, Parquet or JSON Lines file, folder, database URI, or name of a dataset."),
 ]
 Model = Annotated[Path, Parameter(help="File written by `shortlist fit` or `model.save`.")]
+ServedModel = Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")]
+Store = Annotated[
+    str | None, Parameter(help="Event store of the service; default: the file beside the model.")
+]
 COLUMNS = Group("How to read the data, if it is not recognized", sort_key=6)
 PARAMETERS = Group(
     "Hyperparameters, if not the model's defaults",

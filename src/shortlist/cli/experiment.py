@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import shortlist as sl
-from shortlist.cli.arguments import BY_NAME, Reading, read_source
+from shortlist.cli.arguments import BY_NAME, Reading, ServedModel, Store, read_source
 from shortlist.cli.output import Json, show_json, show_text
 from shortlist.errors import ConfigError
 
@@ -24,7 +24,7 @@ NUMBERS = {"share": float, "N": int, "min_items": int, "max_items": int}
 
 def experiment_command(
     action: Literal["plan", "start", "status", "stop"],
-    model: Path,
+    model: ServedModel,
     /,
     *,
     name: str | None = None,
@@ -39,7 +39,7 @@ def experiment_command(
     confidence: float = 0.95,
     test: str | None = None,
     users_per_day: float | None = None,
-    db: str | None = None,
+    db: Store = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -61,8 +61,6 @@ def experiment_command(
     ----------
     action
         plan: how long it will take; start; status: who is ahead; stop.
-    model
-        The model file that `shortlist serve` was started with.
     name
         Name of the experiment; status: the latest.
     arm
@@ -87,8 +85,6 @@ def experiment_command(
         plan: what users did next, as a file; the model must not know it.
     users_per_day
         plan: new users per day; default: from the latest four weeks.
-    db
-        Event store of the service; default: the file beside the model.
     """
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import Deployment

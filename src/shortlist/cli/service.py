@@ -1,20 +1,17 @@
-"""`shortlist service`: what the operator of a service does: tokens, models, refits, erasure."""
+"""`shortlist service`: access tokens, models to serve, refits and erasure."""
 
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
+from shortlist.cli.arguments import ServedModel, Store, read_content
 from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.errors import ConfigError
 
 service_command = App(name="service")  # its help is in `app.COMMANDS`
-ServedModel = Annotated[Path, Parameter(help="The model file that `shortlist serve` was started with.")]
-Store = Annotated[
-    str | None, Parameter(help="Event store of the service; default: the file beside the model.")
-]
 
 
 @service_command.command(name="token")
@@ -69,7 +66,8 @@ def activate_model(
     without a restart; it may be replaced by another file afterwards.
 
     For example:
-      shortlist service activate models/shop.shortlist --db postgresql://shop@db/events
+      shortlist service activate models/shop.shortlist \\
+        --db postgresql://shop@db/events
 
     Parameters
     ----------
@@ -150,7 +148,9 @@ def refit_model(
 
     Run it from cron, a systemd timer or a CronJob. The new model is checked
     against the one in service on the latest day. If it is not worse, it is saved
-    into the folder of the model and activated; running services switch to it without a restart.
+    into the folder of the model and activated; running services switch to it
+    without a restart.
+
     Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
 
     For example:
@@ -166,7 +166,6 @@ def refit_model(
         Number of earlier models to keep; default: 3.
     """
     from shortlist.auto.fit import refit as fit_again
-    from shortlist.cli.arguments import read_content
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import Deployment, load_refit_data
