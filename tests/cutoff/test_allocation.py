@@ -144,6 +144,44 @@ def test_every_combination_of_limits_is_near_its_bound(number):
     assert result.gap <= 0.005
 
 
+SCARCE = [
+    dict(zip(LIMITS, limits, strict=True))
+    for limits in product(*LIMITS.values())
+    if limits[3] is not None or len(limits[4] or ()) > 1
+]
+
+
+@pytest.mark.parametrize("number", range(len(SCARCE)))
+def test_scarce_stock_and_several_groups_are_within_a_thousandth_of_the_bound(number, monkeypatch):
+    lists, items = random_lists(number), random_items(number)
+    small = sl.allocate(lists, gain="margin", cost=0.03, items=items, **SCARCE[number])
+    check_feasible(small)
+    assert small.gap <= 1e-3
+    monkeypatch.setattr(prices, "SMALL", 0)  # prices alone
+    given = {
+        name: limit * 8 if name in ("budget", "max_users") and limit else limit
+        for name, limit in SCARCE[number].items()
+    }
+    if given["item_limits"]:
+        given["item_limits"] = {item: 8 * (item % 25) for item in range(30)}
+    lists = random_lists(number, n_users=2000)
+    large = sl.allocate(lists, gain="margin", cost=0.03, items=items, **given)
+    check_feasible(large)
+    assert large.gap <= 1e-3
+
+
+@pytest.mark.parametrize("number", range(0, len(SCARCE), 6))
+def test_prices_alone_are_near_the_optimum_of_an_integer_program(number, monkeypatch):
+    monkeypatch.setattr(prices, "SMALL", 0)
+    lists, items = random_lists(number, n_users=400), random_items(number)
+    result = sl.allocate(lists, gain="margin", cost=0.03, items=items, **SCARCE[number])
+    check_feasible(result)
+    optimum, bound = solve_exactly(result.problem)
+    assert result.expected_value >= 0.999 * optimum
+    assert result.expected_value <= bound * (1 + 1e-6)
+    assert result.bound >= optimum * (1 - 1e-6)
+
+
 @pytest.mark.parametrize("number", range(0, 96, 5))
 def test_the_bound_is_valid_and_the_value_near_the_optimum(number):
     combination = dict(zip(LIMITS, list(product(*LIMITS.values()))[number], strict=True))

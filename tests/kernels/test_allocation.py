@@ -1,18 +1,19 @@
-"""Lists at given prices against all subsets, and the auction against an exhaustive search."""
+"""Lists at given prices against all subsets, and lists that fit all limits."""
 
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
 
 from shortlist.kernels.allocation import (
     DIGITS,
-    Market,
+    LimitPrices,
     Offers,
     UserLimits,
     count_digits,
-    price_users,
-    run_auction,
+    fill_in_order,
+    number_places,
+    take_at_prices,
 )
 
 
@@ -43,66 +44,56 @@ def best_list(limits, items, values):
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("n_fields", [0, 1, 2])
+@pytest.mark.parametrize("n_fields", [0, 1])
 def test_a_list_at_given_prices_is_the_best_of_all_subsets(seed, n_fields):
     rng = np.random.default_rng(seed)
     limits = random_limits(rng, 9, n_fields, int(rng.integers(1, 6)))
     items, values = rng.permutation(9)[:8].astype(np.int32), rng.normal(0.2, 1, 8)
-    worth, order = np.empty(1), np.argsort(-values)
+    worth, order, taken = np.empty(1), np.argsort(-values), np.empty(8, np.bool_)
     offers = Offers(np.array([0, 8]), items[order], values[order] + 0.3)
-    price_users(offers, limits, 0.1, np.full(9, 0.2), 100_000, worth)
+    prices = LimitPrices(0.1, np.full(9, 0.2), np.empty(0))
+    take_at_prices(offers, limits, prices, np.empty((8, 0), np.int64), taken, worth)
     assert worth[0] == pytest.approx(best_list(limits, items, values))
+    assert is_allowed(limits, offers.items[taken])
+    assert (offers.values[taken] - 0.3).sum() == pytest.approx(worth[0])
 
 
-def test_a_search_that_is_cut_short_still_gives_an_upper_bound():
-    rng = np.random.default_rng(0)
-    limits = random_limits(rng, 12, 2, 5)
-    items, values = np.arange(12, dtype=np.int32), np.sort(rng.random(12))[::-1].copy()
-    worth = np.empty(1)
-    price_users(Offers(np.array([0, 12]), items, values), limits, 0.0, np.zeros(12), 2, worth)
-    assert worth[0] >= best_list(limits, items, values)
-
-
-def market_of(stock, n_offers):
-    """A market without bids."""
-    starts = np.concatenate([[0], np.cumsum(np.maximum(stock, 0))])
-    size = int(starts[-1])
-    return Market(
-        stock,
-        starts,
-        np.zeros(stock.size, np.int64),
-        np.empty(size),
-        np.empty(size, np.int64),
-        np.empty(size, np.int32),
-        np.zeros(n_offers, np.bool_),
-    )
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_auction_finds_the_best_assignment_up_to_its_step(seed):
+@pytest.mark.parametrize("seed", range(8))
+def test_prices_of_places_bound_the_best_list_within_groups_of_two_fields(seed):
     rng = np.random.default_rng(seed)
-    n_users, n_items, n_offers = 4, 3, 3
-    limits = UserLimits(int(rng.integers(1, 3)), np.empty((n_items, 0), np.int32), np.empty(0, np.int64))
-    stock = rng.integers(1, 3, n_items)
-    stock[0] = -1 if seed % 3 == 0 else stock[0]
-    values = np.sort(rng.random((n_users, n_offers)), axis=1)[:, ::-1]
-    items = np.array([rng.permutation(n_items) for _ in range(n_users)], np.int32)
-    offers = Offers(np.arange(n_users + 1) * n_offers, items.ravel(), values.ravel().copy())
-    market, price, step = market_of(stock, items.size), 0.2, 1e-4
-    run_auction(offers, limits, market, np.arange(n_users, dtype=np.int32), price, step)
-    best = 0.0
-    for held in product([False, True], repeat=items.size):
-        mask = np.array(held)
-        sold = np.bincount(items.ravel()[mask], minlength=n_items)
-        lengths = mask.reshape(n_users, n_offers).sum(axis=1)
-        if ((stock < 0) | (sold <= stock)).all() and (lengths <= limits.max_items).all():
-            best = max(best, (values.ravel()[mask] - price).sum())
-    held = market.held
-    sold = np.bincount(items.ravel()[held], minlength=n_items)
-    assert ((stock < 0) | (sold <= stock)).all()
-    assert (held.reshape(n_users, n_offers).sum(axis=1) <= limits.max_items).all()
-    assert (offers.values[held] - price).sum() >= best - step * items.size
-    assert (market.n_bids == np.where(stock < 0, 0, sold)).all()
+    limits = random_limits(rng, 9, 2, int(rng.integers(1, 6)))
+    items, values = rng.permutation(9)[:8].astype(np.int32), np.sort(rng.normal(0.5, 1, 8))[::-1].copy()
+    offers, places = Offers(np.array([0, 8]), items, values), np.empty((8, 2), np.int64)
+    n = number_places(offers, limits, 0, places)
+    groups = limits.groups[items]
+    assert n == np.unique(groups[groups >= 0]).size
+    assert ((places < 0) == (groups < 0)).all()
+    assert all(np.unique(places[groups == group]).size == 1 for group in np.unique(groups))
+    rooms = np.empty(n, np.int64)
+    rooms[places[groups >= 0]] = limits.group_limits[groups[groups >= 0]]
+    first = UserLimits(limits.max_items, limits.groups[:, :1], limits.group_limits)
+    for _ in range(5):
+        prices = rng.random(n) * (rng.random(n) < 0.5)
+        prices[np.unique(places[:, 0][places[:, 0] >= 0])] = 0  # the first field has limits instead
+        worth, taken = np.empty(1), np.empty(8, np.bool_)
+        take_at_prices(
+            offers, first, LimitPrices(0.0, np.zeros(9), prices), places[:, 1:].copy(), taken, worth
+        )
+        assert worth[0] + prices @ rooms >= best_list(limits, items, values) - 1e-12
+
+
+def test_offers_are_shown_in_order_as_far_as_limits_allow():
+    items = np.array([0, 1, 2, 0, 1], np.int32)  # of two users
+    places = np.array([[0], [0], [1], [-1], [2]])
+    stock, rooms, lengths = np.array([1, 9, 9]), np.array([1, 1, 1]), np.array([2, 5])
+    order, held = np.array([1, 3, 0, 2, 4]), np.zeros(5, np.bool_)
+    users = np.array([0, 0, 0, 1, 1], np.int32)[order]
+    left = fill_in_order(order, users, items, places, stock, rooms, lengths, held, 3)
+    assert held.tolist() == [False, True, True, True, False]  # a full group, an item sold out, a full total
+    assert left == 0
+    assert (stock.tolist(), rooms.tolist(), lengths.tolist()) == ([0, 8, 8], [0, 0, 1], [0, 4])
+    assert fill_in_order(order, users, items, places, stock, rooms, lengths, held, 3) == 2
+    assert held.tolist() == [False, True, True, True, True]
 
 
 def test_digits_are_counted_below_a_prefix():

@@ -10,16 +10,9 @@ from scipy.special import expit
 
 from shortlist.core.threads import map_slices
 from shortlist.errors import ConfigError, ModelFileError
+from shortlist.kernels.leaf_masks import ALL, MAX_LEAVES, SplitIndex, sum_splits
 from shortlist.kernels.rows import starts
-from shortlist.kernels.trees import (
-    ALL,
-    MAX_LEAVES,
-    Forest,
-    SplitIndex,
-    sum_contributions,
-    sum_splits,
-    sum_trees,
-)
+from shortlist.kernels.trees import Forest, sum_contributions, sum_trees
 from shortlist.types import Bools, Doubles, Floats, Ints
 
 Text = npt.NDArray[np.uint8]

@@ -1,14 +1,15 @@
 """Prices of an allocation: which candidates to show so that their total value is highest within all limits.
 
-A total has one price, contacts have one, and each item with a limit has one. Whatever the prices, their sum
-times the limits, plus what users could get at these prices, is at least the best possible value. So every
-solution comes with a bound on its distance from the optimum.
+A total has one price, contacts have one, each item with a limit has one, and so have a user's places in
+groups of further fields. Whatever the prices, their sum times the limits, plus what users could get at these
+prices, is at least the best possible value. So every solution has a bound on its distance from the optimum.
 
 - A total, lengths and one field of groups: the price is the first value that is not shown. Exact.
-- Costs or limits of contacts: bisection over the price of the total.
-- Limits per item: an auction. The price of the total falls until the total is used; item prices only rise.
-- Both: the users to contact are chosen at the mean of earlier prices, and the auction is run among them.
-- Few offers: if prices leave a gap, because units and contacts are whole, branch and bound closes it.
+- Contacts, limits per item or groups in several fields: each price rises while more is wanted than there is,
+  and falls while less is, in steps that grow until the direction changes and halve when it does (Riedmiller
+  and Braun, "RPROP", 1993). Then offers are shown in the order of their value less prices, as far as all
+  limits allow.
+- Few offers: if prices leave a gap, because units and contacts are whole, HiGHS solves an integer program.
 """
 
 from collections.abc import Callable
@@ -21,33 +22,29 @@ from scipy.sparse import csr_array
 from shortlist.core.threads import map_slices
 from shortlist.kernels.allocation import (
     DIGITS,
-    N_BINS,
     UNLIMITED,
     CandidateValues,
-    Market,
+    LimitPrices,
     Offers,
     UserLimits,
-    count_available,
     count_digits,
     count_offers,
+    fill_in_order,
     fill_offers,
-    price_users,
-    run_auction,
-    sum_above,
+    number_places,
+    take_at_prices,
 )
 from shortlist.kernels.rows import starts
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 BLOCK = 1 << 14  # users per block; fixed, so that sums do not depend on the number of threads
 ROWS = 1 << 22  # rows per block
-N_NODES = 20_000  # of branch and bound per user, if items have groups in several fields
-N_BISECTIONS = 60
-MAX_HURRY = 20.0
-MAX_ROUNDS = 100  # in which the price of the total falls
-CONTACT_ROUNDS = 40  # in which the users to contact are chosen
-SMALL = 5_000  # offers up to which an integer program is solved if prices leave a gap
-LARGE = 2_000_000  # offers from which on a solution need not be closer to the bound than COARSE
-FINE, COARSE = 1e-4, 1e-3
+N_NODES = 20_000  # of the integer program
+ROUNDS, MAX_TURNS = 10, 20  # changes of the prices before a solution is made, and how often
+FASTER, SLOWER = 1.2, 0.5  # by which the step of a price changes
+SMALL, EXACT = 5_000, 1e-4  # offers up to which an integer program is solved, and the gap from which on
+LARGE = 2_000_000  # offers from which on COARSE is close enough
+FINE, COARSE = 1e-6, 1e-4  # distance from the bound at which prices are good enough
 
 
 @dataclass(frozen=True)
@@ -89,7 +86,7 @@ class AllocationSolution(NamedTuple):
 def solve(problem: AllocationProblem) -> AllocationSolution:
     """Find the solution and its bound; few offers far from the bound are solved as an integer program."""
     solution = _solve_by_prices(problem)
-    is_far = solution.bound - solution.value > FINE * abs(solution.bound)
+    is_far = solution.bound - solution.value > EXACT * abs(solution.bound)
     return _solve_exactly(problem, solution) if is_far and solution.held.size <= SMALL else solution
 
 
@@ -101,11 +98,10 @@ def _solve_by_prices(problem: AllocationProblem) -> AllocationSolution:
         problem = replace(problem, lists=problem.lists._replace(gains=gains))
     if problem.stock is None and n_fields <= 1:
         offers, positions = build_offers(problem, problem.limits)
-        if problem.has_contacts:
-            return _solve_contacts(problem, offers, positions)
-        return _solve_total(problem, offers, positions)
+        solve_offers = _solve_scarce if problem.has_contacts else _solve_total
+        return solve_offers(problem, offers, positions)
     no_limits = UserLimits(UNLIMITED, np.empty((0, 0), np.int32), np.empty(0, np.int64))
-    return _solve_market(problem, *build_offers(problem, no_limits))
+    return _solve_scarce(problem, *build_offers(problem, no_limits))
 
 
 def build_offers(problem: AllocationProblem, limits: UserLimits) -> tuple[Offers, Ints]:
@@ -221,49 +217,6 @@ def _choose_contacts(problem: AllocationProblem, worth: Doubles) -> _Contacts:
     return _Contacts(contacted, price, surplus)
 
 
-def _solve_contacts(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
-    """Bisection over the price of the total; offers are sorted, so users take them from the front."""
-    n, budget = problem.n_users, problem.budget
-    worth, sizes = np.empty(n), np.empty(n, np.int64)
-
-    def demand(price: float) -> tuple[_Contacts, int, float]:
-        def block(users: slice) -> None:
-            sum_above(_block(offers, users)[0], price, worth[users], sizes[users])
-
-        map_slices(block, n, BLOCK, problem.n_threads)
-        contacts = _choose_contacts(problem, worth)
-        bound = contacts.surplus + (price * budget if price > 0 else 0.0)
-        return contacts, int(sizes[contacts.contacted].sum()), bound
-
-    low, high = 0.0, float(offers.values.max(initial=0.0))
-    contacts, wanted, bound = demand(low)
-    tried = [contacts]
-    if wanted > budget:
-        for _ in range(N_BISECTIONS):
-            middle = (low + high) / 2
-            contacts, wanted, new_bound = demand(middle)
-            bound = min(bound, new_bound)
-            low, high = (middle, high) if wanted > budget else (low, middle)
-            if wanted == budget:
-                break
-        tried = [demand(low)[0], demand(high)[0]]
-    else:
-        high = 0.0
-    choices = [_show_to(problem, offers, solution.contacted) for solution in tried]
-    held, value = max(choices, key=lambda choice: choice[1])
-    prices = np.zeros(problem.lists.gains.size)
-    return AllocationSolution(
-        offers, positions, held, value, max(bound, value), high, tried[-1].price, prices
-    )
-
-
-def _show_to(problem: AllocationProblem, offers: Offers, contacted: Bools) -> tuple[Bools, float]:
-    """The best offers of contacted users, and their value less the cost of contacts."""
-    held = np.repeat(contacted, np.diff(offers.indptr))
-    held = _take_best(offers, held, problem.budget, problem.n_threads)
-    return _drop_losses(problem, offers, held)
-
-
 def _drop_losses(problem: AllocationProblem, offers: Offers, held: Bools) -> tuple[Bools, float]:
     """Leave out lists that earn less than their contact costs; also return the value."""
     if not problem.contact_cost:
@@ -275,159 +228,153 @@ def _drop_losses(problem: AllocationProblem, offers: Offers, held: Bools) -> tup
     return held, float((sums[kept] - problem.contact_cost).sum())
 
 
-def _new_market(problem: AllocationProblem, offers: Offers) -> Market:
-    """A market without bids; items whose limit cannot bind have none."""
-    n_items = problem.lists.gains.size
-    wanted = sum(
-        map_slices(
-            lambda rows: np.bincount(offers.items[rows], minlength=n_items), offers.items.size, ROWS, 1
-        ),
-        np.zeros(n_items, np.int64),
-    )
-    stock = np.full(n_items, -1, np.int64) if problem.stock is None else problem.stock
-    limits = np.where((stock >= 0) & (stock < wanted), stock, -1)
-    at = starts(np.maximum(limits, 0))
-    # empty: pages of units that are never sold are never touched
-    return Market(
-        limits,
-        at,
-        np.zeros(n_items, np.int64),
-        np.empty(at[-1]),
-        np.empty(at[-1], np.int64),
-        np.empty(at[-1], np.int32),
-        np.zeros(offers.items.size, np.bool_),
-    )
+class _Resources(NamedTuple):
+    """What the limits allow, beside the total and the contacts."""
+
+    places: Longs  # (n_offers, n_fields) the places of users in groups that offers use, -1: none
+    stock: Longs  # (n_items,) units; UNLIMITED if the limit cannot bind
+    rooms: Longs  # (n_places,) items
 
 
-def _item_prices(market: Market) -> Doubles:
-    """(n_items,) the lowest bid of items of which no unit is left; 0 for others."""
-    full = np.flatnonzero((market.limits > 0) & (market.n_bids == market.limits))
-    prices = np.zeros(market.limits.size)
-    prices[full] = market.bids[market.starts[full]]
-    return prices
+def _list_resources(problem: AllocationProblem, offers: Offers) -> _Resources:
+    """The limits of items and of a user's groups."""
+    limits, n_items = problem.limits, problem.lists.gains.size
+    places = np.empty((offers.items.size, limits.groups.shape[1]), np.int64)
+    counts = np.zeros(number_places(offers, limits, 0, places), np.int64)
+    rooms = np.empty_like(counts)
+    for field, column in enumerate(places.T):
+        rows = np.flatnonzero(column >= 0)
+        rooms[column[rows]] = limits.group_limits[limits.groups[offers.items[rows], field]]
+        counts += np.bincount(column[rows], minlength=counts.size)
+    may_bind = counts > rooms
+    numbers = np.append(np.where(may_bind, np.cumsum(may_bind) - 1, -1), -1)
+    places, rooms = numbers[places], rooms[may_bind]
+    stock = np.full(n_items, UNLIMITED) if problem.stock is None else problem.stock
+    stock = np.where((stock < 0) | (stock >= np.bincount(offers.items, minlength=n_items)), UNLIMITED, stock)
+    return _Resources(places, stock, rooms)
 
 
-class _Sale(NamedTuple):
-    """The result of one auction."""
+class _Demand(NamedTuple):
+    """What users want at given prices, and the bound that follows."""
 
-    held: Bools
-    price: float
-    item_prices: Doubles
+    wanted: Longs  # (n_prices,)
+    contacts: _Contacts
+    bound: float
 
 
-def _sell(problem: AllocationProblem, offers: Offers, market: Market, active: Bools) -> _Sale:
-    """Lower the price of the total until it is used up; at each price, users bid until no one wants more."""
-    market.n_bids[:], market.held[:] = 0, False
-    price, step, best = float(offers.values.max(initial=0.0)), 0.0, np.empty(problem.n_users)
+class _PriceSearch:
+    """Prices of the total, of items and of places, and how they change."""
+
+    def __init__(self, problem: AllocationProblem, offers: Offers, resources: _Resources) -> None:
+        self.problem, self.offers, self.resources = problem, offers, resources
+        first = problem.limits.groups[:, :1]  # lists within the groups of one field need no prices
+        self.limits = UserLimits(problem.limits.max_items, first, problem.limits.group_limits)
+        self.places = np.ascontiguousarray(resources.places[:, 1:])
+        self.limit = np.concatenate([[problem.budget], resources.stock, resources.rooms])
+        self.prices = np.zeros(self.limit.size)
+        if problem.budget < offers.values.size:
+            self.prices[0] = kth_largest(offers.values, problem.budget + 1, problem.n_threads)
+        self.steps = np.full(self.limit.size, float(offers.values.mean()) / 4)
+        self.signs = np.zeros(self.limit.size)
+        self.taken, self.worth = np.empty(offers.values.size, np.bool_), np.empty(problem.n_users)
+        self.users = np.repeat(np.arange(problem.n_users, dtype=np.int32), np.diff(offers.indptr))
+        self.owners = np.empty(resources.rooms.size, np.int32)  # of places
+        for column in resources.places.T:
+            self.owners[column[column >= 0]] = self.users[column >= 0]
+
+    @property
+    def current(self) -> LimitPrices:
+        """The prices by kind."""
+        n_items = self.resources.stock.size
+        return LimitPrices(float(self.prices[0]), self.prices[1 : n_items + 1], self.prices[n_items + 1 :])
+
+    def ask(self) -> _Demand:
+        """What users want at the prices."""
+
+        def block(users: slice) -> None:
+            offers, rows = _block(self.offers, users)
+            take_at_prices(
+                offers, self.limits, self.current, self.places[rows], self.taken[rows], self.worth[users]
+            )
+
+        map_slices(block, self.problem.n_users, BLOCK, self.problem.n_threads)
+        now, (_, stock, rooms) = self.current, self.resources
+        if rooms.size:  # a user's places are paid for only with a contact
+            self.worth += np.bincount(self.owners, now.places * rooms, minlength=self.problem.n_users)
+        contacts = _choose_contacts(self.problem, self.worth)
+        rows = np.flatnonzero(self.taken)
+        places = self.places[rows]
+        wanted_places = np.bincount(places[places >= 0], minlength=rooms.size)
+        rows = rows[contacts.contacted[self.users[rows]]]
+        wanted_items = np.bincount(self.offers.items[rows], minlength=stock.size)
+        priced = now.items > 0
+        bound = contacts.surplus + float(now.items[priced] @ stock[priced])
+        bound += now.total * self.problem.budget if now.total > 0 else 0.0
+        return _Demand(np.concatenate([[rows.size], wanted_items, wanted_places]), contacts, bound)
+
+    def change(self, demand: _Demand) -> None:
+        """Raise the prices of what is short, lower those of what is left."""
+        signs = np.sign(demand.wanted - self.limit).astype(np.float64)
+        signs[(self.prices == 0) & (signs < 0)] = 0
+        turned = signs * self.signs
+        self.steps *= np.where(turned > 0, FASTER, np.where(turned < 0, SLOWER, 1.0))
+        self.signs = signs
+        self.prices = np.maximum(self.prices + signs * self.steps, 0.0)
+
+    def fill(self, contacted: Bools) -> Bools:
+        """Show the best offers of contacted users at the prices, as far as all limits allow."""
+        problem, offers, now = self.problem, self.offers, self.current
+        held, budget = np.zeros(offers.values.size, np.bool_), problem.budget
+        stock, rooms = self.resources.stock.copy(), self.resources.rooms.copy()
+        lengths = np.where(contacted, min(problem.limits.max_items, UNLIMITED), 0)
+        low, high = 0.9 * now.total, np.inf
+        while budget > 0:
+            rows = np.flatnonzero((offers.values > low) & (offers.values <= high))
+            reduced = offers.values[rows] - now.items[offers.items[rows]]
+            for column in self.places.T:
+                at = column[rows]
+                reduced -= np.where(at >= 0, now.places[at], 0.0) if now.places.size else 0.0
+            order = rows[np.argsort(-reduced, kind="stable")]
+            budget = fill_in_order(
+                order,
+                self.users[order],
+                offers.items,
+                self.resources.places,
+                stock,
+                rooms,
+                lengths,
+                held,
+                budget,
+            )
+            if low == 0:
+                break
+            low, high = 0.0, low
+        return held
+
+
+def _solve_scarce(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
+    """Change prices until what users want fits the limits, and show what fits."""
+    if not offers.values.size:
+        return _solve_total(problem, offers, positions)
+    search = _PriceSearch(problem, offers, _list_resources(problem, offers))
     tolerance = COARSE if offers.values.size > LARGE else FINE
-    n_held, hurry = 0, 1.0
-    for _ in range(MAX_ROUNDS):
-        missing = problem.budget - n_held
-        if missing <= problem.budget * tolerance / 2 or price <= 0:
-            break
-        price, mean = _lower(problem, offers, market, active, step, price, int(missing * hurry), best)
-        if not step:
-            step = max(tolerance * mean / 2, 1e-300)
-        run_auction(
-            offers, problem.limits, market, np.flatnonzero(best > price).astype(np.int32), price, step
-        )
-        added = int(market.held.sum()) - n_held
-        n_held += added
-        if offers.values.size > LARGE:
-            # bids that only replace others add nothing: ask for more next time, but rather too little
-            hurry = min(max(0.8 * missing * hurry / max(added, 1), 1.0), MAX_HURRY)
-    prices = _item_prices(market)
-    return _Sale(_trim(problem, offers, market.held, prices), price, prices)
-
-
-def _lower(
-    problem: AllocationProblem,
-    offers: Offers,
-    market: Market,
-    active: Bools,
-    step: float,
-    price: float,
-    wanted: int,
-    best: Doubles,  # (n_users,) filled with the highest value − item price of each user
-) -> tuple[float, float]:
-    """The price at which users would take `wanted` items beside those held, and the mean value of these."""
-    for share in (0.9, 0.5, 0.0):  # offers below a first guess need not be looked at
-        low, width = price * share, price * (1 - share) / N_BINS
-
-        def count(users: slice, low: float = low, width: float = width) -> Longs:
-            counts, span = np.zeros(N_BINS, np.int64), (users.start, users.stop)
-            count_available(offers, problem.limits, market, active, span, step, (low, width), counts, best)
-            return counts
-
-        blocks = map_slices(count, problem.n_users, BLOCK * 4, problem.n_threads)
-        counts = sum(blocks, np.zeros(N_BINS, np.int64))[::-1]
-        above = np.cumsum(counts)
-        if above[-1] >= wanted or low == 0:
-            break
-    best += np.where(best > 0, low, 0.0)
-    at = min(int(np.searchsorted(above, wanted)), N_BINS - 1)
-    middles = low + (np.arange(N_BINS, 0, -1) - 0.5) * width
-    taken = counts[: at + 1]
-    mean = float((taken * middles[: at + 1]).sum() / max(int(taken.sum()), 1))
-    return low + (N_BINS - 1 - at) * width, mean
-
-
-def _trim(problem: AllocationProblem, offers: Offers, held: Bools, prices: Doubles) -> Bools:
-    """Leave out the offers that are worth the least if a few too many are held."""
-    rows = np.flatnonzero(held)
-    surplus = rows.size - problem.budget
-    held = held.copy()
-    if surplus > 0:
-        worth = offers.values[rows] - prices[offers.items[rows]]
-        held[rows[np.argsort(worth, kind="stable")[:surplus]]] = False
-    return held
-
-
-def _worth(problem: AllocationProblem, offers: Offers, price: float, item_prices: Doubles) -> Doubles:
-    """(n_users,) what each user could get at these prices."""
-    worth = np.empty(problem.n_users)
-
-    def block(users: slice) -> None:
-        rows = _block(offers, users)[0]
-        price_users(rows, problem.limits, price, item_prices, N_NODES, worth[users])
-
-    map_slices(block, problem.n_users, BLOCK, problem.n_threads)
-    return worth
-
-
-def _bound(problem: AllocationProblem, contacts: _Contacts, price: float, item_prices: Doubles) -> float:
-    """The value that no solution exceeds."""
-    total = contacts.surplus + (price * problem.budget if price > 0 else 0.0)
-    if problem.stock is None:
-        return total
-    return total + float((item_prices * np.maximum(problem.stock, 0)).sum())
-
-
-def _solve_market(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
-    """Auctions among the users to contact, who are chosen at the mean of the prices so far."""
-    market = _new_market(problem, offers)
-    tolerance = COARSE if offers.values.size > LARGE else FINE
-    mean_price, mean_prices = 0.0, np.zeros(problem.lists.gains.size)
-    active = np.ones(problem.n_users, np.bool_)
     best: AllocationSolution | None = None
     bound = np.inf
-    for turn in range(CONTACT_ROUNDS if problem.has_contacts else 1):
-        if problem.has_contacts:
-            contacts = _choose_contacts(problem, _worth(problem, offers, mean_price, mean_prices))
-            bound = min(bound, _bound(problem, contacts, mean_price, mean_prices))
-            active = contacts.contacted
-        sale = _sell(problem, offers, market, active)
-        held, value = _drop_losses(problem, offers, sale.held)
-        contacts = _choose_contacts(problem, _worth(problem, offers, sale.price, sale.item_prices))
-        bound = min(bound, _bound(problem, contacts, sale.price, sale.item_prices))
+    for _ in range(MAX_TURNS):
+        for _ in range(ROUNDS):
+            demand = search.ask()
+            bound = min(bound, demand.bound)
+            search.change(demand)
+        demand = search.ask()
+        bound = min(bound, demand.bound)
+        held, value = _drop_losses(problem, offers, search.fill(demand.contacts.contacted))
         if best is None or value > best.value:
+            now = search.current
             best = AllocationSolution(
-                offers, positions, held, value, bound, sale.price, contacts.price, sale.item_prices
+                offers, positions, held, value, bound, now.total, demand.contacts.price, now.items
             )
         if bound - best.value <= tolerance * abs(bound):
             break
-        mean_price += (sale.price - mean_price) / (turn + 1)
-        mean_prices += (sale.item_prices - mean_prices) / (turn + 1)
     assert best is not None
     return best._replace(bound=max(bound, best.value))
 
@@ -460,7 +407,7 @@ class _Program:
             integrality=np.ones(costs.size, np.int64),
             bounds=Bounds(0, 1),
             constraints=LinearConstraint(matrix, -np.inf, limits),
-            options={"mip_rel_gap": FINE / 10, "node_limit": N_NODES},
+            options={"mip_rel_gap": EXACT / 10, "node_limit": N_NODES},
         )
 
 
@@ -492,4 +439,13 @@ def _solve_exactly(problem: AllocationProblem, solution: AllocationSolution) -> 
 
 def contact_worth(problem: AllocationProblem, solution: AllocationSolution) -> Doubles:
     """(n_users,) what each user's list could earn at the prices of items, before the cost of a contact."""
-    return _worth(problem, solution.offers, solution.price, solution.item_prices)
+    offers, worth = solution.offers, np.empty(problem.n_users)
+    prices = LimitPrices(solution.price, solution.item_prices, np.empty(0))
+
+    def block(users: slice) -> None:
+        rows = _block(offers, users)[0]
+        taken, places = np.empty(rows.items.size, np.bool_), np.empty((rows.items.size, 0), np.int64)
+        take_at_prices(rows, problem.limits, prices, places, taken, worth[users])
+
+    map_slices(block, problem.n_users, BLOCK, problem.n_threads)
+    return worth

@@ -1,4 +1,4 @@
-"""Sums over boosted trees: all splits of a column at once, or rows that descend side by side."""
+"""Sums over boosted trees: rows that descend side by side. `leaf_masks` is faster for small trees."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.simd import ROWS, lowest_bit, remove_leaves
 from shortlist.types import Doubles, Floats, Longs
 
 WIDTH = 64  # rows that descend together: their columns fit the first-level cache
-MAX_LEAVES = 32  # bits of a word
-ALL = np.uint32(0xFFFFFFFF)
 Nodes = npt.NDArray[np.uint32]  # unsigned: no check for negative indices
-Places = npt.NDArray[np.uint64]
 
 
 class Forest(NamedTuple):
@@ -25,64 +21,6 @@ class Forest(NamedTuple):
     threshold: Floats  # (n_nodes,) larger values go right; inf at a leaf
     left: Nodes  # (n_nodes,)
     value: Doubles  # (n_nodes,) prediction at the node
-
-
-class SplitIndex(NamedTuple):
-    """The splits of all trees, column by column, for trees of at most MAX_LEAVES leaves (QuickScorer).
-
-    Lucchese et al., "QuickScorer: a Fast Algorithm to Rank Documents with Additive Ensembles of Regression
-    Trees", SIGIR 2015. The leaves of a tree are the bits of a word, from left to right. A split whose value
-    is above its threshold removes the leaves on its left; the lowest bit that remains is the leaf of the row.
-    """
-
-    starts: Longs  # (2 * n_columns + 1,) by twice the column, plus 1 if a missing value goes right
-    threshold: Floats  # (n_splits,) ascending within a column
-    tree: Longs  # (n_splits,)
-    mask: Nodes  # (n_splits,) leaves that remain if the value is above the threshold
-    first: Places  # (n_trees,) where the leaves of each tree start
-    value: Doubles  # (n_leaves,) from left to right
-
-
-@inlined
-def _load_rows(columns: Floats, first: int, n: int, batch: Floats) -> None:
-    """Write every column twice: with missing values below all thresholds, and above them."""
-    for k in range(ROWS):
-        row = first + min(k, n - 1)  # the last row again where there are fewer
-        for c in range(columns.shape[1]):
-            value = columns[row, c]
-            missing = value != value
-            batch[2 * c * ROWS + k] = -np.inf if missing else value
-            batch[(2 * c + 1) * ROWS + k] = np.inf if missing else value
-
-
-@kernel
-def sum_splits(index: SplitIndex, columns: Floats, total: Doubles) -> None:
-    """Add to total (n_rows,) what `sum_trees` adds, to the same bits."""
-    n_trees, n_columns = index.first.size, columns.shape[1]
-    batch = np.zeros(2 * n_columns * ROWS, np.float32)
-    leaves = np.zeros(n_trees * ROWS, np.uint32)
-    sums = np.zeros(ROWS)
-    leaves_at, batch_at = leaves.ctypes.data, batch.ctypes.data
-    for first in range(0, columns.shape[0], ROWS):
-        n = min(ROWS, columns.shape[0] - first)
-        _load_rows(columns, first, n, batch)
-        leaves[:] = ALL
-        for c in range(2 * n_columns):
-            largest = batch[c * ROWS]
-            for k in range(1, ROWS):
-                largest = max(largest, batch[c * ROWS + k])
-            for split in range(index.starts[c], index.starts[c + 1]):
-                if index.threshold[split] >= largest:
-                    break  # no value is above this threshold, nor above the later ones
-                words = leaves_at + 4 * ROWS * index.tree[split]
-                remove_leaves(words, index.mask[split], batch_at + 4 * ROWS * c, index.threshold[split])
-        sums[:] = 0
-        for tree in range(n_trees):
-            start = index.first[tree]
-            for k in range(ROWS):
-                sums[k] += index.value[start + np.uint64(lowest_bit(np.uint64(leaves[tree * ROWS + k])))]
-        for k in range(n):
-            total[first + k] += sums[k]
 
 
 @inlined
