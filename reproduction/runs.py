@@ -224,7 +224,7 @@ class Runs:
         history, truth, users = self.holdouts[holdout]
         fitted = getattr(sl, model)(**protocol.PARAMETERS[model] | params).fit(history)
         user_ids = truth.users.to_ids(truth.active_users)
-        lists = fitted.recommend(user_ids, N=MAX_LENGTH, filter_seen=self.filter_seen, n_threads=1, at=truth)
+        lists = fitted.recommend(user_ids, N=MAX_LENGTH, filter_seen=self.filter_seen, at=truth)
         if lists.boundary is None and model in ORIGINAL:  # alpha = 0 learns none: t_u keeps its start
             lists = replace(lists, boundary=np.full(len(lists), params["t"], np.float32))
         readings = {reading.name: reading.truth(truth) for reading in self.readings}

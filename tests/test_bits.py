@@ -12,7 +12,7 @@ from tests.models.cases import ALL_MODELS
 
 SAVE = """
 import hashlib, json, os, sys
-n_threads, folder, on_one_core = int(sys.argv[1]), sys.argv[2], sys.argv[3] == "one core"
+folder, on_one_core = sys.argv[1], sys.argv[2] == "one core"
 if on_one_core and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import numpy as np
@@ -21,19 +21,15 @@ from shortlist.cutoff.calibration import METHODS
 from tests.models.cases import ALL_MODELS, content, crowd, model
 split, digests = sl.split.last_basket(crowd()), {}
 def keep(name, fitted):
-    if hasattr(fitted, "n_threads"):
-        fitted.n_threads = 0  # it is saved with the other parameters
     path = fitted.save(os.path.join(folder, "model"))
     digests[name] = hashlib.sha256(open(path, "rb").read()).hexdigest()
 for name in ALL_MODELS:
     changed = {"n_epochs": 3} if name not in ("ALS",) and "n_epochs" in model(name).get_params() else {}
-    if "n_threads" in model(name).get_params():
-        changed["n_threads"] = n_threads
     if name == "PrecomputedScores":
         changed["scores"] = np.random.default_rng(0).normal(size=(split.train.n_users, split.train.n_items))
     keep(name, model(name, **changed).fit(split.train, **content(name, split.train)))
 ranker = sl.PersonalFrequency().fit(split.train)
-lists = ranker.recommend(N=50, at=split.valid, n_threads=n_threads)
+lists = ranker.recommend(N=50, at=split.valid)
 for method in METHODS:
     if method != "none":
         cut = sl.cutoff.ExpectedF1(calibration=method, n_candidates=50)
@@ -54,9 +50,10 @@ def digests(tmp_path_factory):
     found = {}
     for run, (n_threads, cores, variables) in RUNS.items():
         environment = {key: value for key, value in os.environ.items() if not key.endswith("_THREADS")}
-        environment |= variables | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        environment |= variables | {"SHORTLIST_THREADS": str(n_threads)}
+        environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         folder = str(tmp_path_factory.mktemp("bits"))
-        command = [sys.executable, "-c", SAVE, str(n_threads), folder, cores]
+        command = [sys.executable, "-c", SAVE, folder, cores]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         found[run] = json.loads(done.stdout)
     return found

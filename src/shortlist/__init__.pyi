@@ -8,6 +8,7 @@ from shortlist.auto.cut import cut as cut
 from shortlist.auto.cutoff_choice import choose_cutoff as choose_cutoff
 from shortlist.auto.cutoff_choice import default_cutoffs as default_cutoffs
 from shortlist.auto.fit import fit as fit
+from shortlist.core.threads import set_threads as set_threads
 from shortlist.cutoff.allocation import Allocation as Allocation
 from shortlist.cutoff.allocation import allocate as allocate
 from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor

@@ -162,7 +162,7 @@ def test_best_of_many_random_settings_is_not_reported_as_if_it_were_found():
 def test_number_of_epochs_is_chosen_on_the_choosing_half(monkeypatch):
     history, truth, *_ = hold_out(noise())
     model = sl.BPRMF(n_factors=4, n_epochs=12, patience=2, lr=0.2, seed=1)
-    found = Validation(model, hold_out(noise()), n_candidates=20, n_threads=1).fit()
+    found = Validation(model, hold_out(noise()), n_candidates=20).fit()
     selections = HalfSelections()
     selections.add(0, found)
     seen, apply = [], auto_choice.choose_jointly

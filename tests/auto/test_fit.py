@@ -23,6 +23,7 @@ from shortlist.models import ease, tifuknn
 from shortlist.models.selection import SelectionReport
 from shortlist.models.two_stage import two_stage
 from tests.models.cases import bits, checkerboard
+from tests.threads import on_threads
 
 DAY = 86_400
 QUICK = ("Popularity", "PersonalFrequency", "TIFUKNN", "EASE", "TwoStage")  # nothing to compile twice
@@ -114,7 +115,7 @@ def test_saved_and_loaded_model_gives_the_same_lists(tmp_path):
 
 
 def test_same_data_and_seed_give_the_same_choice(few_models):
-    one, two = (sl.fit(shoppers(), budget=2, seed=3, n_threads=n) for n in (1, 2))
+    one, two = on_threads(1, 2, run=lambda: sl.fit(shoppers(), budget=2, seed=3))
     assert one.selection_ == two.selection_
     assert bits(one) == bits(two)
     assert one.recommend().items.tolist() == two.recommend().items.tolist()

@@ -157,10 +157,10 @@ def test_shell_completion_can_be_installed(capsys, monkeypatch, tmp_path):
     assert main(["--install-completion", "--shell", "bash"]) == 0
     script = tmp_path / ".local/share/bash-completion/completions/shortlist"
     probe = (
-        f"source {script}; COMP_WORDS=(shortlist fit --n_t); COMP_CWORD=2; _shortlist; echo ${{COMPREPLY[@]}}"
+        f"source {script}; COMP_WORDS=(shortlist fit --con); COMP_CWORD=2; _shortlist; echo ${{COMPREPLY[@]}}"
     )
     done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["--n_threads"]
+    assert done.stdout.split() == ["--config"]
 
 
 def test_closed_pipe_is_quiet():

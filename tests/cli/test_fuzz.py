@@ -25,7 +25,7 @@ from shortlist.cli.app import build
 TIMES = int(os.environ.get("SHORTLIST_FUZZ", "1"))
 SEED = int(os.environ.get("SHORTLIST_FUZZ_SEED", "0"))
 GOOD, INVALID_INPUT, INTERRUPTED = 0, 2, 130
-TINY = ["--set", "n_factors=8", "--n_threads", "1"]
+TINY = ["--set", "n_factors=8"]
 SMALL = ["--set", "n_epochs=1", *TINY]
 MODELS = ("DKHRM", "DKBPRMF", "HRM", "LogMF", "PersonalFrequency", "Popularity")
 VALUES = (
@@ -34,7 +34,7 @@ VALUES = (
     "/dev/null", "events.csv", "model", "lists.csv", "*", "**/*", "[", "%", "x" * 300, "sqlite:///events.csv",
     "postgresql://nobody@localhost:1/x", "http://x", "uniform", "auto", "none", "popular", "random", "tpe",
 )  # fmt: skip
-SLOW = ("n_epochs", "n_threads", "trials", "jobs", "folds", "seeds")  # large values are valid, but slow
+SLOW = ("n_epochs", "trials", "jobs", "folds", "seeds")  # large values are valid, but slow
 COMMANDS = ("fit", "recommend", "evaluate", "inspect")
 
 

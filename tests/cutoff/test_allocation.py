@@ -15,6 +15,7 @@ from shortlist.cutoff import prices
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
+from tests.threads import on_threads
 
 TABLE = pl.DataFrame(
     {
@@ -282,7 +283,7 @@ def test_results_do_not_depend_on_threads(limits, monkeypatch):
     monkeypatch.setattr(prices, "BLOCK", 16)
     monkeypatch.setattr(prices, "ROWS", 100)
     lists, items = random_lists(5), random_items(5)
-    runs = [sl.allocate(lists, gain="margin", items=items, n_threads=n, **limits) for n in (1, 2, 5)]
+    runs = on_threads(1, 2, 5, run=lambda: sl.allocate(lists, gain="margin", items=items, **limits))
     for other in runs[1:]:
         assert other.lists.to_frame().equals(runs[0].lists.to_frame())
         assert (other.bound, other.prices.item) == (runs[0].bound, runs[0].prices.item)

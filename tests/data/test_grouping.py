@@ -26,7 +26,7 @@ def test_threads_change_nothing(monkeypatch, seed):
     monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
     monkeypatch.setattr(interactions, "PARALLEL_ROWS", 1)
     for cores in (2, 3, 7):
-        monkeypatch.setattr(threads, "thread_count", lambda _, cores=cores: cores)
+        monkeypatch.setattr(threads, "thread_count", lambda cores=cores: cores)
         together = build_arrays(group_by_user(*table(seed)))
         assert list(together) == list(alone)
         for name, array in alone.items():
@@ -35,7 +35,7 @@ def test_threads_change_nothing(monkeypatch, seed):
 
 def test_error_in_a_thread_is_raised(monkeypatch):
     monkeypatch.setattr(threads, "PARALLEL_ROWS", 1)
-    monkeypatch.setattr(threads, "thread_count", lambda _: 2)
+    monkeypatch.setattr(threads, "thread_count", lambda: 2)
 
     def fail(piece):
         raise RuntimeError(piece)

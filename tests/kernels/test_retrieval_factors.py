@@ -12,6 +12,7 @@ from shortlist.kernels.rows import ItemSets, no_sets
 from shortlist.recommend import retrieval
 from shortlist.recommend.request import Factors
 from shortlist.recommend.retrieval import ItemIndex, score_candidates, search_index
+from tests.threads import on_threads, use_threads
 
 
 def plain_scores(vectors, item_factors, bias=None):
@@ -101,18 +102,18 @@ def test_all_paths_match_a_plain_sort(problem):
     vectors, items, bias, floors, excluded, candidates, limit = problem
     scores = plain_scores(vectors, items, bias)
     expected = plain_lists(scores, floors, excluded, limit)
-    for index in build_both(items, bias, n_threads=1):
-        assert as_lists(search_index(index, vectors, floors, as_sets(excluded), limit, 1)) == expected
+    for index in build_both(items, bias):
+        assert as_lists(search_index(index, vectors, floors, as_sets(excluded), limit)) == expected
     factors, everything = Factors(vectors, items, bias), np.arange(len(items), dtype=np.int32)
-    assert as_lists(score_candidates(factors, everything, floors, as_sets(excluded), limit, 1)) == expected
-    found = score_candidates(factors, as_sets(candidates), floors, as_sets(excluded), limit, 1)
+    assert as_lists(score_candidates(factors, everything, floors, as_sets(excluded), limit)) == expected
+    found = score_candidates(factors, as_sets(candidates), floors, as_sets(excluded), limit)
     assert as_lists(found) == plain_lists(scores, floors, excluded, limit, candidates)
     shared = np.array(sorted(candidates[0]), np.int32)
     with np.errstate(all="ignore"):
-        part = ItemIndex.build(items, bias, items=shared, n_threads=1)
+        part = ItemIndex.build(items, bias, items=shared)
     expected = plain_lists(scores, floors, excluded, limit, [shared.tolist()] * len(vectors))
-    assert as_lists(search_index(part, vectors, floors, as_sets(excluded), limit, 1)) == expected
-    assert as_lists(score_candidates(factors, shared, floors, as_sets(excluded), limit, 1)) == expected
+    assert as_lists(search_index(part, vectors, floors, as_sets(excluded), limit)) == expected
+    assert as_lists(score_candidates(factors, shared, floors, as_sets(excluded), limit)) == expected
 
 
 @pytest.mark.parametrize("n_factors", [1, 7, 8, 16, 17, 37, 64, 100])
@@ -124,10 +125,10 @@ def test_retrieval_is_exact_on_decaying_spectra(n_factors, length):
     excluded = [set(rng.choice(700, 30, replace=False).tolist()) for _ in vectors]
     floors = np.sort(scores, axis=1)[:, -length]
     index = ItemIndex.build(items, bias, vector_norm=2.0)
-    found = search_index(index, vectors, floors, as_sets(excluded), None, 2)
+    found = search_index(index, vectors, floors, as_sets(excluded), None)
     assert as_lists(found) == plain_lists(scores, floors, excluded)
     open_floors = np.full(len(vectors), -np.inf, np.float32)
-    found = search_index(index, vectors, open_floors, as_sets(excluded), length, 2)
+    found = search_index(index, vectors, open_floors, as_sets(excluded), length)
     assert as_lists(found) == plain_lists(scores, open_floors, excluded, length)
 
 
@@ -144,17 +145,19 @@ def test_groups_of_users_of_any_size_get_exact_lists(n_users):
     floors[rng.random(n_users) < 0.2] = np.inf
     for index in build_both(items, bias, vector_norm=4.0):
         for limit in (None, 9):
-            found = search_index(index, vectors, floors, as_sets(excluded), limit, 1)
+            found = search_index(index, vectors, floors, as_sets(excluded), limit)
             assert as_lists(found) == plain_lists(scores, floors, excluded, limit)
 
 
 @pytest.mark.parametrize("n_threads", [2, 4])
 def test_same_bits_on_any_number_of_threads(n_threads):
     vectors, items, bias = zipf_factors(np.random.default_rng(1), n_users=1000)
-    index = ItemIndex.build(items, bias, n_threads=n_threads)
+    with use_threads(n_threads):
+        index = ItemIndex.build(items, bias)
     floors = np.full(1000, 0.5, np.float32)
-    one = search_index(index, vectors, floors, no_sets(1000), None, 1)
-    many = search_index(index, vectors, floors, no_sets(1000), None, n_threads)
+    one, many = on_threads(
+        1, n_threads, run=lambda: search_index(index, vectors, floors, no_sets(1000), None)
+    )
     assert one.items.size > 1000
     assert one.skipped is None  # no limits of groups
     assert many.skipped is None
@@ -165,9 +168,9 @@ def test_same_bits_on_any_number_of_threads(n_threads):
 def test_single_users_get_the_same_lists_as_a_batch():
     vectors, items, bias = zipf_factors(np.random.default_rng(2))
     index, floors = ItemIndex.build(items, bias), np.zeros(40, np.float32)
-    together = as_lists(search_index(index, vectors, floors, no_sets(40), 7, 1))
+    together = as_lists(search_index(index, vectors, floors, no_sets(40), 7))
     alone = [
-        as_lists(search_index(index, vectors[u : u + 1], floors[:1], no_sets(1), 7, 1))[0] for u in range(40)
+        as_lists(search_index(index, vectors[u : u + 1], floors[:1], no_sets(1), 7))[0] for u in range(40)
     ]
     assert together == alone
 
@@ -175,7 +178,7 @@ def test_single_users_get_the_same_lists_as_a_batch():
 def test_list_longer_than_the_buffer_is_complete():
     items = np.ones((3000, 2), np.float32)
     found = search_index(
-        ItemIndex.build(items), np.ones((2, 2), np.float32), np.zeros(2, np.float32), no_sets(2), None, 1
+        ItemIndex.build(items), np.ones((2, 2), np.float32), np.zeros(2, np.float32), no_sets(2), None
     )
     assert found.indptr.tolist() == [0, 3000, 6000]
     assert found.items.tolist() == [*range(3000), *range(3000)]
@@ -185,6 +188,6 @@ def test_list_longer_than_the_buffer_is_complete():
 def test_truncated_marks_lists_cut_by_the_limit():
     items = np.array([[1.0], [2.0], [3.0]], np.float32)
     floors = np.array([0.0, 1.5, 2.5], np.float32)
-    found = search_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2, 1)
+    found = search_index(ItemIndex.build(items), np.ones((3, 1), np.float32), floors, no_sets(3), 2)
     assert as_lists(found) == [([2, 1], [3.0, 2.0]), ([2, 1], [3.0, 2.0]), ([2], [3.0])]
     assert found.truncated.tolist() == [True, False, False]

@@ -93,7 +93,7 @@ def test_list_without_limit_is_complete_if_scores_fall():
     items, floors = np.arange(3000, dtype=np.int32), np.zeros(1, np.float32)
     dense = select_dense(scores[None], items, floors, no_sets(1), None)
     one = np.ones((1, 1), np.float32)
-    retrieved = search_index(ItemIndex.build(scores[:, None]), one, floors, no_sets(1), None, 1)
+    retrieved = search_index(ItemIndex.build(scores[:, None]), one, floors, no_sets(1), None)
     for hits in (dense, retrieved):
         assert hits.items.tolist() == items.tolist()
         assert not hits.truncated.any()

@@ -64,7 +64,7 @@ def crowd(n_rows=20_000, n_users=400, n_items=120):
 def model(name, **changed):
     """An unfitted model that learns the checkerboard quickly."""
     if name in JOINT:
-        plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "n_threads": 1, "tol": 0.0}
+        plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "tol": 0.0}
         if "HRM" in name:
             plain |= {"repeat_decay": None, "trend_half_life": None}
         if name.startswith("DK"):
@@ -73,7 +73,7 @@ def model(name, **changed):
     if name in COUNTING or name in CLOSED:
         return {**COUNTING, **CLOSED}[name](**changed)
     if name == "TwoStage":
-        return TwoStage(**{"n_rounds": 20, "n_bags": 1, "min_leaf": 5, "n_threads": 1} | changed)
+        return TwoStage(**{"n_rounds": 20, "n_bags": 1, "min_leaf": 5} | changed)
     if name == "ContentProfile":
         return ContentProfile(**{"n_neighbors": 3} | changed)
     return PrecomputedScores(**changed)

@@ -52,11 +52,11 @@ def use_model(path, outcome):
     history = model.history_
     user, items = history.users.values[0], history.items.values[:3].to_list()
     calls = {
-        "top 5": lambda: model.recommend(N=5, n_threads=1),
-        "repeat": lambda: model.recommend(N=5, filter_seen=False, n_threads=1),
-        "cutoff": lambda: model.recommend(max_items=10, n_threads=1),
-        "session": lambda: model.recommend(history={"somebody": items}, N=5, n_threads=1),
-        "candidates": lambda: model.recommend(users=[user], candidates=items, N=2, n_threads=1),
+        "top 5": lambda: model.recommend(N=5),
+        "repeat": lambda: model.recommend(N=5, filter_seen=False),
+        "cutoff": lambda: model.recommend(max_items=10),
+        "session": lambda: model.recommend(history={"somebody": items}, N=5),
+        "candidates": lambda: model.recommend(users=[user], candidates=items, N=2),
     }
     for name, call in calls.items():
         check_lists(outcome, name, attempt(outcome, name, call), history.n_items)

@@ -79,7 +79,6 @@ GOOD = {
     "max_items": [None, 1, 4],
     "at": [None, "1970-01-01T00:03:20", 200, np.datetime64("2024-01-01")],
     "fallback": [None, "popular", lambda user: ["i00", "i01"]],
-    "n_threads": [0, 1],
     "n_contributions": [0, 1, 3],
     "history": [None, None, {"new": ["i00", "i01"]}, {"new": []}],
 }  # fmt: skip
@@ -186,7 +185,7 @@ def check_lists(lists, request, items):
 REQUEST = [name for name in GOOD if name not in ("users", "n_contributions")]
 CLASSES = [sl.cutoff.ExpectedF1, sl.cutoff.ExpectedNDCG, sl.cutoff.ExpectedValue, sl.cutoff.Threshold,
            sl.cutoff.Boundary, sl.cutoff.FixedN, sl.cutoff.Guarantee, sl.cutoff.Calibration]  # fmt: skip
-SLOW = {"n_epochs", "n_rounds", "n_bags", "n_factors", "n_thresholds", "n_threads", "max_history"}
+SLOW = {"n_epochs", "n_rounds", "n_bags", "n_factors", "n_thresholds", "max_history"}
 
 
 def a_recommend(fuzz):
@@ -314,7 +313,7 @@ def some_data(fuzz):
 
 
 def a_choice(fuzz):
-    names = ["metric", "cutoff", "filter_seen", "seed", "n_threads", "progress"]
+    names = ["metric", "cutoff", "filter_seen", "seed", "progress"]
     data = fuzz.rng.choice([checkerboard(), fuzz.wild()])
     request = {"models": "Popularity", "budget": 1} | fuzz.keywords(names)
     if fuzz.rng.random() < 0.3:

@@ -7,6 +7,7 @@ import shortlist as sl
 from shortlist.errors import ConfigError
 from shortlist.models.ease import EASE
 from tests.models.cases import all_users, bits, checkerboard, crowd, dense
+from tests.threads import on_threads
 
 
 def interaction_matrix(data):
@@ -83,7 +84,7 @@ def expected_of(one, items):
 
 def test_sparse_scores_are_sums_over_the_users_items_and_survive_a_file(tmp_path):
     data = crowd()
-    one = EASE(max_memory=0, n_neighbors=7, n_threads=2).fit(data)
+    one = EASE(max_memory=0, n_neighbors=7).fit(data)
     lists = one.recommend(N=5, filter_seen=False)
     expected = interaction_matrix(data) @ one._state.weights.toarray()
     for user, row in enumerate(expected):
@@ -101,8 +102,8 @@ def test_sparse_scores_are_sums_over_the_users_items_and_survive_a_file(tmp_path
 
 
 def test_number_of_threads_changes_no_sparse_weight():
-    few, many = (EASE(max_memory=0, n_neighbors=9, n_threads=n).fit(crowd()) for n in (1, 3))
-    assert bits(few) == bits(many)
+    few, many = on_threads(1, 3, run=lambda: bits(EASE(max_memory=0, n_neighbors=9).fit(crowd())))
+    assert few == many
 
 
 def test_without_a_penalty_the_equations_have_no_solution():

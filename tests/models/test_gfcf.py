@@ -7,6 +7,7 @@ from scipy.sparse import csr_array
 from shortlist.data.interactions import Interactions
 from shortlist.models.gfcf import GFCF, singular_basis
 from tests.models.cases import bits, checkerboard, crowd, dense
+from tests.threads import on_threads
 
 
 def interaction_matrix(data):
@@ -71,7 +72,7 @@ def test_rows_without_rank_are_zero():
 
 
 def test_number_of_threads_changes_nothing():
-    few, many = (GFCF(n_factors=40, n_threads=n, max_memory=0).fit(crowd()) for n in (1, 3))
+    few, many = on_threads(1, 3, run=lambda: GFCF(n_factors=40, max_memory=0).fit(crowd()))
     assert bits(few) == bits(many)
-    lists = [one.recommend(N=5, n_threads=n) for one, n in ((few, 1), (many, 3))]
+    lists = on_threads(1, 3, run=lambda: few.recommend(N=5))
     assert (lists[0].scores == lists[1].scores).all()

@@ -8,6 +8,7 @@ from shortlist.models.als import ALS
 from shortlist.models.gfcf import GFCF
 from shortlist.models.matrix_blend import MatrixBlend
 from tests.models.cases import bits, crowd, dense
+from tests.threads import on_threads
 
 
 @pytest.mark.parametrize("max_memory", [0, 1])
@@ -26,9 +27,9 @@ def test_scores_are_the_sum(weight, max_memory):
 
 
 def test_number_of_threads_changes_nothing():
-    few, many = (MatrixBlend(n_factors=40, n_threads=n, max_memory=0).fit(crowd()) for n in (1, 3))
+    few, many = on_threads(1, 3, run=lambda: MatrixBlend(n_factors=40, max_memory=0).fit(crowd()))
     assert bits(few) == bits(many)
-    lists = [model.recommend(N=5, n_threads=n) for model, n in ((few, 1), (many, 3))]
+    lists = on_threads(1, 3, run=lambda: few.recommend(N=5))
     assert (lists[0].scores == lists[1].scores).all()
 
 

@@ -156,11 +156,6 @@ def test_fallback_must_give_lists(fallback):
     refuse(ConfigError, "fallback must", users=["nobody"], fallback=fallback)
 
 
-@pytest.mark.parametrize("n_threads", [-1, "2", 1.5, None, True])
-def test_threads_must_be_a_whole_number(n_threads):
-    refuse(ConfigError, "n_threads must be a whole number of at least 0", n_threads=n_threads)
-
-
 # ------------------------------------------------------------------ calls
 @pytest.mark.parametrize(
     ("call", "wrong"),

@@ -19,7 +19,7 @@ from shortlist.serve.config import ServeConfig
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
-NAMES = {field.name for field in fields(RequestOptions)} - {"n_threads"}
+NAMES = {field.name for field in fields(RequestOptions)}
 USERS = ["u1", "u2", "u7"]
 REQUESTS = {
     "saved cutoff": {},

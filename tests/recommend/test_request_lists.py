@@ -211,7 +211,6 @@ def test_all_users_one_user_and_no_users(toy):
         ({"candidates": [["i1"]]}, "one list per user"),
         ({"candidates": 1}, "candidates must be a collection of item ids, got the int 1"),
         ({"exclude": {"u0": "i1"}}, "exclude must be a collection of item ids, got the string 'i1'"),
-        ({"n_threads": -1}, "n_threads"),
     ],
 )
 def test_invalid_options_are_rejected(toy, options, word):

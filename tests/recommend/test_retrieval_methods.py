@@ -5,6 +5,7 @@ import pytest
 
 from shortlist.recommend import retrieval as retriever
 from tests.recommend.toys import history, make_toy, recommend
+from tests.threads import use_threads
 
 
 @pytest.fixture
@@ -35,7 +36,9 @@ def test_index_and_full_scoring_give_the_same_bits(toy, options, monkeypatch):
 
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
 def test_same_lists_on_any_number_of_threads(toy, n_threads):
-    assert same(recommend(toy, n_threads=n_threads), recommend(toy))
+    with use_threads(n_threads):
+        found = recommend(toy)
+    assert same(found, recommend(toy))
 
 
 def test_index_is_kept_for_later_requests(toy):

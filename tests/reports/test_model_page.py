@@ -181,7 +181,6 @@ def test_method_leaves_out_what_changes_no_list(report):
     page = render_model_report(replace(report, model=Named(report.model, model.get_params())))
     assert "candidates_per_source" in page
     assert "exclude_features" not in page
-    assert "n_threads" not in page
 
 
 def test_print_keeps_headings_and_cards_together_and_opens_the_table(page):

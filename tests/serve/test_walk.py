@@ -21,7 +21,7 @@ MAX_FILES = {"N": 22, "saved cutoff": 27}
 
 
 def test_http_offers_every_option_of_recommend():
-    options = set(inspect.signature(Recommender.recommend).parameters) - {"self", "n_threads"}
+    options = set(inspect.signature(Recommender.recommend).parameters) - {"self"}
     assert options <= set(RecommendBody.model_fields)
     assert set(RecommendBody.model_fields) - options == {"explain", "withheld"}
 

@@ -84,7 +84,6 @@ def fit(
     users: Literal["buyers", "everyone"] | None = None,
     horizon: str | timedelta | None = None,
     seed: int = 0,
-    n_threads: int = 0,
     progress: Callable[[str], object] | None = None,
     items: Items | Any = None,
 ) -> Recommender:
@@ -142,8 +141,6 @@ def fit(
         lists are made at its start.
     seed
         Seed of the random settings, of the models given by name, and of a random hold-out.
-    n_threads
-        Number of threads; 0 uses all cores. It does not change the result.
     progress
         Callable that receives one line of text per step. By default, progress is shown on a terminal and in
         a notebook, and nothing is printed elsewhere.
@@ -204,7 +201,6 @@ def fit(
             filter_seen,
             n_trials,
             seed,
-            n_threads,
             display,
             content,
             money,

@@ -75,7 +75,6 @@ class Search:
     filter_seen: bool | None
     n_trials: int
     seed: int
-    n_threads: int
     display: ProgressDisplay
     items: Items | None
     money: Money | None = None
@@ -166,7 +165,7 @@ class Search:
     def _validate_named(self, name: str, params: dict[str, Any]) -> Tried:
         """Validate a model with these settings and the seed and threads of the search."""
         model = build_model(name, params)
-        shared = {"seed": self.seed, "n_threads": self.n_threads}
+        shared = {"seed": self.seed}
         params_of_model = model.get_params()
         model.set_params(**{name: value for name, value in shared.items() if name in params_of_model})
         # an epoch is scored by F1, with the default filter, without the events after the history
@@ -189,7 +188,6 @@ class Search:
             self.n_candidates,
             self.metric,
             self.filter_seen,
-            self.n_threads,
             items=self.items,
             money=self.money,
         ).fit(progress=follow)

@@ -279,7 +279,6 @@ class Validation:
     n_candidates: int
     metric: str = "f1"
     filter_seen: bool | None = None
-    n_threads: int = 0
     given: RankedLists | None = None  # the candidates, if they are known
     items: Items | None = None
     money: Money | None = None
@@ -303,7 +302,6 @@ class Validation:
             truth.users.to_ids(self.holdout.users),
             N=self.n_candidates,
             filter_seen=self.filter_seen,
-            n_threads=self.n_threads,
             at=truth if self.holdout.at is None else as_datetime(self.holdout.at),
         )
 
@@ -315,7 +313,7 @@ class Validation:
     def _candidates_over_time(self, later: Interactions) -> RankedLists:
         """The candidates of a model that has observed, once a day, what happened before."""
         visits = find_visits(self.holdout.truth, "first")
-        options = RequestOptions(N=self.n_candidates, filter_seen=self.filter_seen, n_threads=self.n_threads)
+        options = RequestOptions(N=self.n_candidates, filter_seen=self.filter_seen)
         parts = list(lists_over_time(self.model, later, visits, DAY, options))
         numbers = np.concatenate([numbers for numbers, _ in parts])
         items = parts[-1][1].item_ids  # known ids keep their index, new ones follow

@@ -245,7 +245,10 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     if is_interrupt(error):
         return "interrupted by Ctrl-C.", INTERRUPTED
     if is_out_of_memory(error):
-        return "not enough memory; use fewer rows, n_factors or n_threads, or a higher limit.", INVALID_INPUT
+        return (
+            "not enough memory; use fewer rows, n_factors or threads, or a higher limit.",
+            INVALID_INPUT,
+        )
     if isinstance(error, ShortlistError):
         named = error.parameter is None or f"--{error.parameter}" in str(error)
         flag = "" if named else f" (On the command line: --{error.parameter}.)"

@@ -64,21 +64,17 @@ class Params:
         One or more parameters as NAME=VALUE, such as --set n_factors=64 lr=0.1.
     seed
         The same seed gives the same model, bit for bit.
-    n_threads
-        Threads; 0: one per core. Changes no result.
     config
         TOML file with a model and its parameters, such as those of an earlier search.
     """
 
     set: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = ()
     seed: int | None = None
-    n_threads: int | None = None
     config: Path | None = None
 
     def given(self) -> dict[str, Any]:
         """The parameters that were set by flags or in the environment, by name."""
-        flags = {name: getattr(self, name) for name in ("seed", "n_threads")}
-        flags = {name: value for name, value in flags.items() if value is not None}
+        flags = {} if self.seed is None else {"seed": self.seed}
         return read_environment() | dict(map(parse_setting, self.set)) | flags
 
 

@@ -180,7 +180,7 @@ class _Settings:
             self.money, self.metric = Money.of(self.chosen.gain, self.chosen.cost), "value"
         self.given = self.params.given()
         self.filter_seen = None if self.flags.seen == "auto" else self.flags.seen == "drop"
-        self.has_params = self.params.config is not None or bool(self.given.keys() - {"seed", "n_threads"})
+        self.has_params = self.params.config is not None or bool(self.given.keys() - {"seed"})
 
     def check(self) -> None:
         """Raise ConfigError for flags that contradict each other."""
@@ -235,7 +235,7 @@ class _Settings:
             with show_progress(progress_lines()) as display:
                 epochs = display.epochs(f"training {type(models).__name__}")
                 return fit_model(models, rows, progress=epochs, items=self.items)
-        shared = {name: self.given[name] for name in ("seed", "n_threads") if name in self.given}
+        shared = {"seed": self.given["seed"]} if "seed" in self.given else {}
         try:
             return sl.fit(
                 rows,

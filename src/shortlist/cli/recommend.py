@@ -53,11 +53,7 @@ def _flag(option: Field[Any], text: str) -> tuple[str, Any, Any]:
 HELP = describe_parameters(RequestOptions)
 PlainOptions = make_dataclass(
     "PlainOptions",
-    [
-        _flag(option, HELP.get(option.name, ""))
-        for option in fields(RequestOptions)
-        if option.name != "n_threads"
-    ],
+    [_flag(option, HELP.get(option.name, "")) for option in fields(RequestOptions)],
     frozen=True,
 )
 

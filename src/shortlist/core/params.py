@@ -28,7 +28,6 @@ class Estimator:
     """
 
     kind: ClassVar[str] = "estimator"
-    keeps_fit: ClassVar[frozenset[str]] = frozenset({"n_threads"})  # parameters that change no result
     registry: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
 
     def __init_subclass__(cls) -> None:
@@ -52,8 +51,7 @@ class Estimator:
         vars(trial).update(self.get_params() | changes)
         trial._check_params()
         vars(self).update(changes)
-        if not changes.keys() <= self.keeps_fit:
-            self._forget()
+        self._forget()
 
     def _convert_param(self, name: str, value: Any) -> Any:
         """The value in the form in which the parameter is stored."""
@@ -96,7 +94,6 @@ class Estimator:
             advice = f"did you mean {near[0]!r}?" if near else f"its parameters are {', '.join(names)}."
             raise ConfigError(f"{type(self).__name__} has no parameter {name!r:.60}; {advice}")
         self._replace_params(params)
-        self._forget()
         return self
 
     def clone(self) -> Self:

@@ -122,7 +122,7 @@ class TreeEnsemble:
         """The raw score before any split."""
         return float(self._forest.value[self._forest.roots].sum() / self._n)
 
-    def raw_scores(self, columns: Floats, n_threads: int = 1) -> Doubles:
+    def raw_scores(self, columns: Floats) -> Doubles:
         """(n_rows,) log-odds, or log-means if the objective is "poisson"."""
         self._check(columns)
         total = np.zeros(columns.shape[0])
@@ -133,7 +133,7 @@ class TreeEnsemble:
             else:
                 sum_splits(self._index, columns[rows], total[rows])
 
-        map_slices(add, columns.shape[0], BATCH, n_threads)
+        map_slices(add, columns.shape[0], BATCH)
         return total / self._n
 
     def contributions(self, columns: Floats) -> Doubles:

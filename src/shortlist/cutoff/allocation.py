@@ -188,7 +188,6 @@ def allocate(
     cost: float = 0.0,
     contact_cost: float = 0.0,
     items: Any = None,
-    n_threads: int = 0,
 ) -> Allocation:
     """Choose items for all users at once so that the expected value is highest within the limits.
 
@@ -223,8 +222,6 @@ def allocate(
         Cost of each user with at least one item.
     items
         `Items` or a table, for names of columns in the other arguments.
-    n_threads
-        Number of threads; 0 uses every core. The result does not depend on it.
 
     Returns
     -------
@@ -263,7 +260,6 @@ def allocate(
         budget=UNLIMITED if budget is None else budget,
         max_users=UNLIMITED if max_users is None else max_users,
         contact_cost=float(contact_cost),
-        n_threads=n_threads,
     )
     return _build(lists, problem, solve(problem))
 
@@ -572,7 +568,7 @@ def _reasons(
     def explain(users: slice) -> None:
         explain_ends(problem.lists, problem.limits, shown, left, users.start, ends[users])
 
-    map_slices(explain, problem.n_users, BLOCK, problem.n_threads)
+    map_slices(explain, problem.n_users, BLOCK)
     reasons = np.array([REASON_CODE[name] for name in ENDS], np.uint8)[ends]
     if problem.has_contacts:
         worth = contact_worth(problem, solution)
@@ -605,7 +601,7 @@ def _sum_lengths(problem: AllocationProblem) -> Doubles:
         sum_positions(problem.lists, users.start, users.stop, sums)
         return sums
 
-    blocks = map_slices(block, problem.n_users, BLOCK, problem.n_threads)
+    blocks = map_slices(block, problem.n_users, BLOCK)
     same = np.cumsum(sum(blocks, np.zeros((longest, 3))), axis=0)
     same[:, 2] -= problem.contact_cost * int((np.diff(problem.lists.indptr) > 0).sum())
     return np.concatenate([np.zeros((1, 3)), same])

@@ -57,7 +57,6 @@ class AllocationProblem:
     budget: int = UNLIMITED
     max_users: int = UNLIMITED
     contact_cost: float = 0.0
-    n_threads: int = 0
 
     @property
     def n_users(self) -> int:
@@ -106,13 +105,13 @@ def _solve_by_prices(problem: AllocationProblem) -> AllocationSolution:
 
 def build_offers(problem: AllocationProblem, limits: UserLimits) -> tuple[Offers, Ints]:
     """The candidates with positive values within the limits of users, best first, and their positions."""
-    n, threads = problem.n_users, problem.n_threads
+    n = problem.n_users
     sizes = np.empty(n, np.int64)
 
     def count(users: slice) -> None:
         count_offers(problem.lists, limits, users.start, sizes[users])
 
-    map_slices(count, n, BLOCK, threads)
+    map_slices(count, n, BLOCK)
     indptr = starts(sizes)
     offers = Offers(indptr, np.empty(indptr[-1], np.int32), np.empty(indptr[-1]))
     positions = np.empty(indptr[-1], np.int32)
@@ -121,7 +120,7 @@ def build_offers(problem: AllocationProblem, limits: UserLimits) -> tuple[Offers
         block, rows = _block(offers, users)
         fill_offers(problem.lists, limits, users.start, block, positions[rows])
 
-    map_slices(fill, n, BLOCK, threads)
+    map_slices(fill, n, BLOCK)
     return offers, positions
 
 
@@ -146,7 +145,7 @@ def select_by_digits(count: Callable[[int, int], Longs], k: int) -> tuple[float,
     return float(np.array([prefix], np.uint64).view(np.float64)[0]), n_above
 
 
-def kth_largest(values: Doubles, k: int, n_threads: int = 0) -> float:
+def kth_largest(values: Doubles, k: int) -> float:
     """The k-th largest (from 1) of positive values, found digit by digit without a copy."""
     bits = values.view(np.uint64)
 
@@ -156,12 +155,12 @@ def kth_largest(values: Doubles, k: int, n_threads: int = 0) -> float:
             count_digits(bits[rows], prefix, shift, counts)
             return counts
 
-        return sum(map_slices(count_rows, values.size, ROWS, n_threads), np.zeros(DIGITS, np.int64))
+        return sum(map_slices(count_rows, values.size, ROWS), np.zeros(DIGITS, np.int64))
 
     return select_by_digits(count, k)[0]
 
 
-def _take_best(offers: Offers, held: Bools, n: int, n_threads: int) -> Bools:
+def _take_best(offers: Offers, held: Bools, n: int) -> Bools:
     """The n most valuable of the held offers; equal values are taken in the order of users."""
     n_held = int(held.sum())
     if n_held <= n:
@@ -170,7 +169,7 @@ def _take_best(offers: Offers, held: Bools, n: int, n_threads: int) -> Bools:
         return np.zeros_like(held)
     all_held = n_held == held.size
     values = offers.values if all_held else offers.values[held]
-    last = kth_largest(values, n, n_threads)
+    last = kth_largest(values, n)
     best = offers.values > last
     best &= held
     n_tied = n - int(best.sum())
@@ -180,18 +179,18 @@ def _take_best(offers: Offers, held: Bools, n: int, n_threads: int) -> Bools:
     return best
 
 
-def _total_value(offers: Offers, held: Bools, n_threads: int) -> float:
+def _total_value(offers: Offers, held: Bools) -> float:
     """The sum of the values of held offers, in a fixed order."""
-    sums = map_slices(lambda rows: float(offers.values[rows][held[rows]].sum()), held.size, ROWS, n_threads)
+    sums = map_slices(lambda rows: float(offers.values[rows][held[rows]].sum()), held.size, ROWS)
     return float(sum(sums))
 
 
 def _solve_total(problem: AllocationProblem, offers: Offers, positions: Ints) -> AllocationSolution:
     """The `budget` most valuable offers: exact."""
-    n, threads = offers.values.size, problem.n_threads
-    held = _take_best(offers, np.ones(n, np.bool_), problem.budget, threads)
-    value = _total_value(offers, held, threads)
-    price = kth_largest(offers.values, problem.budget + 1, threads) if problem.budget < n else 0.0
+    n = offers.values.size
+    held = _take_best(offers, np.ones(n, np.bool_), problem.budget)
+    value = _total_value(offers, held)
+    price = kth_largest(offers.values, problem.budget + 1) if problem.budget < n else 0.0
     prices = np.zeros(problem.lists.gains.size)
     return AllocationSolution(offers, positions, held, value, value, price, 0.0, prices)
 
@@ -220,7 +219,7 @@ def _choose_contacts(problem: AllocationProblem, worth: Doubles) -> _Contacts:
 def _drop_losses(problem: AllocationProblem, offers: Offers, held: Bools) -> tuple[Bools, float]:
     """Leave out lists that earn less than their contact costs; also return the value."""
     if not problem.contact_cost:
-        return held, _total_value(offers, held, problem.n_threads)
+        return held, _total_value(offers, held)
     sums = np.add.reduceat(np.append(np.where(held, offers.values, 0.0), 0.0), offers.indptr[:-1])
     sums[np.diff(offers.indptr) == 0] = 0.0
     kept = sums > problem.contact_cost
@@ -273,7 +272,7 @@ class _PriceSearch:
         self.limit = np.concatenate([[problem.budget], resources.stock, resources.rooms])
         self.prices = np.zeros(self.limit.size)
         if problem.budget < offers.values.size:
-            self.prices[0] = kth_largest(offers.values, problem.budget + 1, problem.n_threads)
+            self.prices[0] = kth_largest(offers.values, problem.budget + 1)
         self.steps = np.full(self.limit.size, float(offers.values.mean()) / 4)
         self.signs = np.zeros(self.limit.size)
         self.taken, self.worth = np.empty(offers.values.size, np.bool_), np.empty(problem.n_users)
@@ -297,7 +296,7 @@ class _PriceSearch:
                 offers, self.limits, self.current, self.places[rows], self.taken[rows], self.worth[users]
             )
 
-        map_slices(block, self.problem.n_users, BLOCK, self.problem.n_threads)
+        map_slices(block, self.problem.n_users, BLOCK)
         now, (_, stock, rooms) = self.current, self.resources
         if rooms.size:  # a user's places are paid for only with a contact
             self.worth += np.bincount(self.owners, now.places * rooms, minlength=self.problem.n_users)
@@ -447,5 +446,5 @@ def contact_worth(problem: AllocationProblem, solution: AllocationSolution) -> D
         taken, places = np.empty(rows.items.size, np.bool_), np.empty((rows.items.size, 0), np.int64)
         take_at_prices(rows, problem.limits, prices, places, taken, worth[users])
 
-    map_slices(block, problem.n_users, BLOCK, problem.n_threads)
+    map_slices(block, problem.n_users, BLOCK)
     return worth

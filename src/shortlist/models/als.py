@@ -118,8 +118,6 @@ class ALS(MatrixModel):
         an item likewise. 1 makes it proportional to the number of squared errors, 0 the same for all.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
-    n_threads
-        Number of threads; 0 uses every core.
     weighting, weight_cap
         As in `Popularity`. The confidence c of a pair is 1 with "none", otherwise the sum of its rows. Pairs
         whose sum is negative, such as dislikes, should score 0, with the confidence of their absolute value.
@@ -150,7 +148,6 @@ class ALS(MatrixModel):
     reg: float = 0.01
     reg_power: float = 1.0
     seed: int = 0
-    n_threads: int = 0
 
     def _check_params(self) -> None:
         check_whole(1, 4096, n_factors=self.n_factors)
@@ -159,7 +156,6 @@ class ALS(MatrixModel):
         check_number(0, reg_power=self.reg_power)
         check_number(POSITIVE, reg=self.reg)
         check_whole(0, MAX_SEED, seed=self.seed)
-        check_whole(0, n_threads=self.n_threads)
         self.weight_transform.check()
 
     # ------------------------------------------------------------------ learning
@@ -189,9 +185,9 @@ class ALS(MatrixModel):
     def _start(self, matrix: csr_array) -> Floats:
         """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
         by_item = csr_array(normalize_degrees(matrix).T)
-        users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed, self.n_threads)
-        turned = sparse_product(by_item, users, self.n_threads)
-        users = rotate(users, find_basis(turned, self.n_factors, self.n_threads)[0], self.n_threads)
+        users = singular_columns(by_item, self.n_factors, N_ITERATIONS, self.seed)
+        turned = sparse_product(by_item, users)
+        users = rotate(users, find_basis(turned, self.n_factors)[0])
         return np.asarray(users * np.float32(np.sqrt(len(users) / self.n_factors)), np.float32)
 
     def _weight(self, n_items: int) -> float:
@@ -202,8 +198,8 @@ class ALS(MatrixModel):
 
     def _half_step(self, fixed: Floats, weight: float, limits: tuple[int, float]) -> HalfStep:
         """What solves the other side, given vectors, which are rotated."""
-        basis, squares = find_basis(fixed, self.n_factors, self.n_threads)
-        turned, gram = rotate(fixed, basis, self.n_threads), (weight * squares).astype(np.float32)
+        basis, squares = find_basis(fixed, self.n_factors)
+        turned, gram = rotate(fixed, basis), (weight * squares).astype(np.float32)
         return HalfStep(turned, gram, basis, weight * len(fixed), *limits)
 
     def _user_step(self, state: ALSState) -> HalfStep:
@@ -226,7 +222,7 @@ class ALS(MatrixModel):
             pairs = ConfidenceRows(at, columns[first:last], confidence[first:last])
             solve_rows(pairs, given, penalty[rows], basis, *limits, vectors[rows])
 
-        map_slices(solve, len(vectors), ROWS, self.n_threads)
+        map_slices(solve, len(vectors), ROWS)
 
     def _penalties(self, matrix: csr_array, base: float) -> Floats:
         """(n,) the L2 penalty of each row."""

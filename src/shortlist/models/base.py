@@ -387,7 +387,7 @@ class Recommender(Estimator, ABC):
         """Change parameters by name; a fitted model becomes unfitted.
 
         The new values are checked together; if one is invalid, nothing changes. Assignment
-        (`model.n_factors = 32`) does the same for one parameter, except that a new `n_threads` keeps the fit.
+        (`model.n_factors = 32`) does the same for one parameter.
 
         Parameters
         ----------
@@ -615,8 +615,7 @@ class Recommender(Estimator, ABC):
         except ConfigError:  # scores given as a function have no bytes to compare
             return replace(state, fingerprint=None)
         digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=16)
-        params = {name: value for name, value in self._json_params().items() if name != "n_threads"}
-        digest.update(json.dumps([params, notes], sort_keys=True, default=str).encode())
+        digest.update(json.dumps([self._json_params(), notes], sort_keys=True, default=str).encode())
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
             digest.update(f"{name}{array.dtype}{array.shape}".encode())
@@ -639,7 +638,6 @@ class Recommender(Estimator, ABC):
         max_per_group: Mapping[str, int] | None = None,
         at: Any = None,
         fallback: Fallback | None = None,
-        n_threads: int = 0,
     ) -> RankedLists:
         """Recommend a list to each user, best item first; equal scores are ordered by item.
 
@@ -685,8 +683,6 @@ class Recommender(Estimator, ABC):
             allows. None: just after the last known event.
         fallback
             What to show instead of an empty list: "popular", or a function from user id to item ids.
-        n_threads
-            Number of threads; 0 uses every core. The lists do not depend on it.
 
         Returns
         -------
@@ -729,7 +725,7 @@ class Recommender(Estimator, ABC):
             A file name that ends in .parquet.
         users, N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`.
-        max_per_group, at, fallback, n_threads
+        max_per_group, at, fallback
             As in `recommend`.
         progress
             Called after each batch with the number of lists written and the total.
@@ -767,7 +763,6 @@ class Recommender(Estimator, ABC):
         history: Any = None,
         filter_seen: bool | None = None,
         at: Any = None,
-        n_threads: int = 0,
     ) -> "Allocation":
         """Choose items for all users at once so that the expected value is highest; see `allocate`.
 
@@ -784,7 +779,7 @@ class Recommender(Estimator, ABC):
             As in `shortlist.allocate`; without `items`, the fields are those of `set_groups`.
         n_candidates
             Number of candidates per user; None: as many as the cutoff considers.
-        candidates, exclude, history, filter_seen, at, n_threads
+        candidates, exclude, history, filter_seen, at
             As in `recommend`.
 
         Returns
@@ -820,7 +815,6 @@ class Recommender(Estimator, ABC):
             history=history,
             filter_seen=filter_seen,
             at=at,
-            n_threads=n_threads,
         )
         if cutoff is not None:
             lists = cutoff.with_probabilities(lists, history=self.history_ if history is None else history)
@@ -848,7 +842,6 @@ class Recommender(Estimator, ABC):
             cost=cost,
             contact_cost=contact_cost,
             items=self.groups_ if items is None else items,
-            n_threads=n_threads,
         )
 
     @show_options(RequestOptions)
@@ -868,7 +861,7 @@ class Recommender(Estimator, ABC):
             A known user, or a user of `history`.
         N, cutoff, candidates, exclude, history, filter_seen, min_items, max_items
             As in `recommend`, whose list is explained. A model without cutoff and boundary shows ten items.
-        max_per_group, at, fallback, n_threads
+        max_per_group, at, fallback
             As in `recommend`.
         n_withheld
             How many of the candidates that follow the list to explain.
@@ -893,7 +886,6 @@ class Recommender(Estimator, ABC):
         [True, True, True, False]
         """
         check_whole(0, n_contributions=n_contributions, n_withheld=n_withheld)
-        options.setdefault("n_threads", 1)
         request = RequestOptions(**options)
         if request.N is None and request.cutoff == "auto" and not self.has_stopping_rule:
             request = replace(request, N=10)
@@ -973,13 +965,11 @@ class Recommender(Estimator, ABC):
             self.users_.index(unknown, "user id")  # raises and names similar ids
         return self.score(request).boundaries
 
-    def prepare(self, *, n_threads: int = 0) -> Self:
+    def prepare(self) -> Self:
         """Build the item index of a factor model now, so that the first request does not wait for it.
 
         Parameters
         ----------
-        n_threads
-            Number of threads; 0 uses every core.
 
         Returns
         -------
@@ -995,7 +985,7 @@ class Recommender(Estimator, ABC):
                 return self
         assert factors is not None
         assert factors.index_cache is not None
-        factors.index_cache.index = build_index(factors, None, n_threads)
+        factors.index_cache.index = build_index(factors, None)
         return self
 
     def build_request(

@@ -55,7 +55,7 @@ def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: in
     postings = index.postings
     scores = SparseScores(to_rows(content[rows]), index)
     width = min(k + 1, allowed.size)
-    parts = map_slices(lambda some: top_items(scores.part(some), index, postings, width), rows.size, SLICE, 0)
+    parts = map_slices(lambda some: top_items(scores.part(some), index, postings, width), rows.size, SLICE)
     lengths = np.concatenate([np.diff(some.indptr) for some in parts])
     owner = np.repeat(np.arange(rows.size), lengths)
     items = allowed[np.concatenate([some.items for some in parts])]

@@ -33,7 +33,7 @@ class EASEState(ModelState):
     weights: Floats | csr_array  # (n_items, n_items) what item i adds to the score of item j
 
 
-def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int, n_threads: int) -> csr_array:
+def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int) -> csr_array:
     """(n_items, n_items) weights of EASE where every item is explained by its nearest items alone."""
     by_item = csr_array(matrix.T)
     by_item.sort_indices()
@@ -47,7 +47,7 @@ def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int, n_thread
         solve_neighbors(rows, matrix.shape[0], targets, indptr, neighbors, reg, weights)
         return np.diff(indptr), neighbors, weights
 
-    sizes, neighbors, weights = zip(*map_slices(solve, n_items, ITEMS, n_threads), strict=True)
+    sizes, neighbors, weights = zip(*map_slices(solve, n_items, ITEMS), strict=True)
     indptr = np.concatenate([[0], np.cumsum(np.concatenate(sizes))])
     columns = csr_array(
         (np.concatenate(weights), np.concatenate(neighbors), indptr), shape=(n_items, n_items)
@@ -91,8 +91,6 @@ class EASE(MatrixModel):
         users, in relation to the numbers of users of both plus `reg`.
     max_memory
         Gigabytes that the inversion may take. With 1, up to 6,454 items are inverted at once.
-    n_threads
-        Number of threads for sparse weights; 0 uses every core. It does not change the result.
     weighting, weight_cap
         As in `Popularity`. With "none", an item counts once however often the user has it; otherwise its rows
         are added. `reg` then has to fit the size of the weights.
@@ -116,7 +114,6 @@ class EASE(MatrixModel):
     decay: float = 1.0
     n_neighbors: int = 100
     max_memory: float = 1.0
-    n_threads: int = 0
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
@@ -129,7 +126,6 @@ class EASE(MatrixModel):
         check_fraction(decay=self.decay)
         check_whole(1, n_neighbors=self.n_neighbors)
         check_number(0, max_memory=self.max_memory)
-        check_whole(0, n_threads=self.n_threads)
         self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
@@ -138,7 +134,7 @@ class EASE(MatrixModel):
         if DENSE_BYTES * train.n_items**2 <= self.max_memory * GIGABYTE:
             weights = fit_item_weights(matrix.astype(np.float64), self.reg or DENSE_REG)
         else:
-            weights = fit_sparse_weights(matrix, self.reg or SPARSE_REG, self.n_neighbors, self.n_threads)
+            weights = fit_sparse_weights(matrix, self.reg or SPARSE_REG, self.n_neighbors)
         return EASEState(history=History.of(train), weights=weights)
 
     def score(self, request: RecommendRequest[EASEState]) -> Scores:

@@ -85,39 +85,37 @@ class GFCFState(ModelState):
         return pad_columns(self.basis * self.powers)
 
 
-def multiply_transposed(a: Floats, b: Floats, n_threads: int = 0) -> Floats:
+def multiply_transposed(a: Floats, b: Floats) -> Floats:
     """a'b for columns padded to multiples of SIDE, the same bits on any number of threads."""
     out = np.empty((a.shape[1], b.shape[1]), np.float32)
     right = read_only(b)
-    map_slices(
-        lambda rows: multiply_tiles(read_only(a[:, rows]), right, out[rows]), a.shape[1], TASK, n_threads
-    )
+    map_slices(lambda rows: multiply_tiles(read_only(a[:, rows]), right, out[rows]), a.shape[1], TASK)
     return out
 
 
-def singular_basis(matrix: csr_array, n: int, seed: int, n_threads: int) -> tuple[Floats, Doubles]:
+def singular_basis(matrix: csr_array, n: int, seed: int) -> tuple[Floats, Doubles]:
     """(n, n_columns) the first right singular vectors and (n,) their squared values; 0 beyond the rank."""
     width = n + MORE
-    columns = singular_columns(matrix, width, N_ITERATIONS, seed, n_threads)
-    basis, energy = find_basis(sparse_product(matrix, columns, n_threads), width, n_threads)
+    columns = singular_columns(matrix, width, N_ITERATIONS, seed)
+    basis, energy = find_basis(sparse_product(matrix, columns), width)
     order = np.argsort(-energy, kind="stable")[:n]
-    vectors = rotate(columns, basis, n_threads)
+    vectors = rotate(columns, basis)
     return np.ascontiguousarray(vectors[:, order].T), energy[order]
 
 
-def filter_rows(state: GFCFState, rows: csr_array, n_threads: int) -> Floats:
+def filter_rows(state: GFCFState, rows: csr_array) -> Floats:
     """(n, n_items) the filtered rows; without an item–item matrix, if it does not fit."""
     if state.fits:
         return np.asarray(rows @ state.dense, np.float32)
-    queries = pad_columns(np.ascontiguousarray(sparse_product(rows, state.inputs, n_threads).T))
-    scores = multiply_transposed(queries, state.outputs, n_threads)
+    queries = pad_columns(np.ascontiguousarray(sparse_product(rows, state.inputs).T))
+    scores = multiply_transposed(queries, state.outputs)
     weight = rows.data * state.inverse_powers[rows.indices]
     starts = csr_array((weight, rows.indices, rows.indptr), shape=rows.shape)
 
     def add_paths(users: slice) -> None:
         follow_paths(to_rows(starts[users]), state.by_item, state.by_user, scores[users])
 
-    map_slices(add_paths, rows.shape[0], TASK, n_threads)
+    map_slices(add_paths, rows.shape[0], TASK)
     return np.ascontiguousarray(scores[: rows.shape[0], : rows.shape[1]])
 
 
@@ -157,8 +155,6 @@ class GFCF(MatrixModel):
     seed
         Seed of the start of the iteration for singular vectors. The same seed gives the same model, bit for
         bit, on any number of threads.
-    n_threads
-        Number of threads; 0 uses every core.
     weighting, weight_cap
         As in `Popularity`. With "none", an item counts once however often the user has it; otherwise its rows
         are added.
@@ -192,14 +188,12 @@ class GFCF(MatrixModel):
     item_power: float = 0.3
     max_memory: float = 1.0
     seed: int = 0
-    n_threads: int = 0
 
     def _check_params(self) -> None:
         check_whole(1, 4096, n_factors=self.n_factors)
         check_number(0, low_pass=self.low_pass, sharpen=self.sharpen, max_memory=self.max_memory)
         check_number(0, user_power=self.user_power, item_power=self.item_power)
         check_whole(0, MAX_SEED, seed=self.seed)
-        check_whole(0, n_threads=self.n_threads)
         self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> GFCFState:
@@ -211,7 +205,7 @@ class GFCF(MatrixModel):
         scale = np.sqrt(user_degree[owner] ** self.user_power * item_degree[rows.indices])
         values = np.divide(rows.data, scale, where=scale > 0, out=np.zeros_like(scale))
         matrix = csr_array((values.astype(np.float32), rows.indices, rows.indptr), shape=rows.shape)
-        basis, energy = singular_basis(matrix, self.n_factors, self.seed, self.n_threads)
+        basis, energy = singular_basis(matrix, self.n_factors, self.seed)
         largest = max(float(energy[0]), 1e-30)
         matrix.data = (matrix.data / np.sqrt(largest)).astype(np.float32)
         energy = energy / largest
@@ -233,7 +227,7 @@ class GFCF(MatrixModel):
 
     def score(self, request: RecommendRequest[GFCFState]) -> Scores:
         """The filtered histories."""
-        return Scores(values=filter_rows(request.state, self._history_matrix(request), request.n_threads))
+        return Scores(values=filter_rows(request.state, self._history_matrix(request)))
 
     def _shares(self, state: GFCFState, row: csr_array, items: Ints) -> Doubles:
         mine, columns = row.indices, state.matrix.tocsc()

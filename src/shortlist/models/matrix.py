@@ -56,7 +56,7 @@ def pad_columns(vectors: Floats) -> Floats:
     return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % SIDE)))
 
 
-def outer_products(vectors: Floats, n_threads: int) -> Doubles:
+def outer_products(vectors: Floats) -> Doubles:
     """(width, width) sum of the outer products, the same bits on any number of threads."""
 
     def sum_part(rows: slice) -> Doubles:
@@ -64,15 +64,15 @@ def outer_products(vectors: Floats, n_threads: int) -> Doubles:
         sum_outer(read_only(vectors[rows]), total)
         return total
 
-    parts = map_slices(sum_part, len(vectors), ROWS, n_threads)
+    parts = map_slices(sum_part, len(vectors), ROWS)
     return sum(parts[1:], start=parts[0])
 
 
-def find_basis(vectors: Floats, n: int, n_threads: int) -> tuple[Floats, Doubles]:
+def find_basis(vectors: Floats, n: int) -> tuple[Floats, Doubles]:
     """(width, width) a rotation of the first n dimensions after which sums of products are 0, and squares."""
     width = vectors.shape[1]
     basis, squares = np.zeros((width, width), np.float32), np.zeros(width)
-    products = outer_products(vectors, n_threads)[:n, :n]
+    products = outer_products(vectors)[:n, :n]
     squares[:n] = products.diagonal()
     if np.abs(products - np.diag(squares[:n])).max() <= DIAGONAL * squares.max():
         basis[:n, :n] = np.eye(n)
@@ -82,14 +82,14 @@ def find_basis(vectors: Floats, n: int, n_threads: int) -> tuple[Floats, Doubles
     return basis, np.maximum(squares, 0)
 
 
-def rotate(vectors: Floats, basis: Floats, n_threads: int) -> Floats:
+def rotate(vectors: Floats, basis: Floats) -> Floats:
     """vectors @ basis, the same bits on any number of threads."""
     out = np.empty_like(vectors)
-    map_slices(lambda rows: rotate_rows(vectors[rows], basis, out[rows]), len(vectors), ROWS, n_threads)
+    map_slices(lambda rows: rotate_rows(vectors[rows], basis, out[rows]), len(vectors), ROWS)
     return out
 
 
-def sparse_product(matrix: csr_array, dense: Floats, n_threads: int) -> Floats:
+def sparse_product(matrix: csr_array, dense: Floats) -> Floats:
     """matrix @ dense, the same bits on any number of threads."""
     rows, right = to_rows(matrix), read_only(dense)
     out = np.empty((matrix.shape[0], dense.shape[1]), np.float32)
@@ -99,12 +99,11 @@ def sparse_product(matrix: csr_array, dense: Floats, n_threads: int) -> Floats:
         ),
         len(out),
         ROWS,
-        n_threads,
     )
     return out
 
 
-def singular_columns(matrix: csr_array, n: int, n_iterations: int, seed: int, n_threads: int) -> Floats:
+def singular_columns(matrix: csr_array, n: int, n_iterations: int, seed: int) -> Floats:
     """(n_columns, width) orthonormal columns that span about the first n right singular vectors.
 
     By orthogonal iteration. Columns that the matrix has no rank for are 0.
@@ -115,17 +114,17 @@ def singular_columns(matrix: csr_array, n: int, n_iterations: int, seed: int, n_
         csr_array(matrix.T),
     )
     for _ in range(n_iterations):
-        columns = sparse_product(transposed, sparse_product(matrix, columns, n_threads), n_threads)
-        columns = orthonormal(columns, n, n_threads)
-    return orthonormal(columns, n, n_threads)  # once more, because rounding leaves them a little dependent
+        columns = sparse_product(transposed, sparse_product(matrix, columns))
+        columns = orthonormal(columns, n)
+    return orthonormal(columns, n)  # once more, because rounding leaves them a little dependent
 
 
-def orthonormal(columns: Floats, n: int, n_threads: int) -> Floats:
+def orthonormal(columns: Floats, n: int) -> Floats:
     """Orthonormal columns with the same span; dependent ones are 0."""
-    basis, squares = find_basis(columns, n, n_threads)
+    basis, squares = find_basis(columns, n)
     whole = squares > DEPENDENT * squares.max()
     scale = np.where(whole, 1 / np.sqrt(np.where(whole, squares, 1)), 0)
-    return rotate(columns, (basis * scale).astype(np.float32), n_threads)
+    return rotate(columns, (basis * scale).astype(np.float32))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

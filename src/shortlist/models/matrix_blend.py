@@ -36,10 +36,10 @@ class MatrixBlendState(ModelState):
         return pad_columns(np.ascontiguousarray(self.factors.items.T))
 
 
-def score_vectors(vectors: Floats, outputs: Floats, n_threads: int) -> Floats:
+def score_vectors(vectors: Floats, outputs: Floats) -> Floats:
     """vectors @ outputs, the same bits on any number of threads."""
     queries = pad_columns(np.ascontiguousarray(vectors.T))
-    return multiply_transposed(queries, outputs, n_threads)[: len(vectors)]
+    return multiply_transposed(queries, outputs)[: len(vectors)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -64,8 +64,6 @@ class MatrixBlend(MatrixModel):
         Gigabytes that an item–item matrix of `GFCF` may take.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
-    n_threads
-        Number of threads; 0 uses every core.
     weighting, weight_cap
         As in `GFCF` and `ALS`.
 
@@ -91,7 +89,6 @@ class MatrixBlend(MatrixModel):
     low_pass: float = 0.3
     max_memory: float = 1.0
     seed: int = 0
-    n_threads: int = 0
 
     @property
     def _graph(self) -> GFCF:
@@ -103,7 +100,7 @@ class MatrixBlend(MatrixModel):
 
     @property
     def _shared(self) -> dict[str, Any]:
-        names = ("n_factors", "seed", "n_threads", "weighting", "weight_cap")
+        names = ("n_factors", "seed", "weighting", "weight_cap")
         return {name: getattr(self, name) for name in names}
 
     def _check_params(self) -> None:
@@ -117,8 +114,8 @@ class MatrixBlend(MatrixModel):
         rows = csr_array(confidence_matrix(train, self.weight_transform)[sample])
         outputs = pad_columns(np.ascontiguousarray(factors.items.T))
         scores = (
-            filter_rows(graph, rows, self.n_threads),
-            score_vectors(factors.users[sample], outputs, self.n_threads)[:, : train.n_items],
+            filter_rows(graph, rows),
+            score_vectors(factors.users[sample], outputs)[:, : train.n_items],
         )
         spread = np.array([values.std(dtype=np.float64) for values in scores])
         shares = np.array([1 - self.weight, self.weight])
@@ -131,9 +128,9 @@ class MatrixBlend(MatrixModel):
         """The weighted sums."""
         state = request.state
         users = self._factors._user_vectors(state.factors, request) * state.scales[1]
-        values = filter_rows(state.graph, self._history_matrix(request), request.n_threads)
+        values = filter_rows(state.graph, self._history_matrix(request))
         values *= state.scales[0]
-        values += score_vectors(users, state.outputs, request.n_threads)[:, : values.shape[1]]
+        values += score_vectors(users, state.outputs)[:, : values.shape[1]]
         return Scores(values=values)
 
     def _shares(self, state: MatrixBlendState, row: csr_array, items: Ints) -> Doubles:

@@ -53,7 +53,6 @@ def evaluate_over_time(
     cutoff: CutoffChoice = "auto",
     filter_seen: bool | None = None,
     max_items: int = 20,
-    n_threads: int = 0,
 ) -> TimedReport:
     """Evaluate a fitted model on later events, as if it had been in use while they happened.
 
@@ -83,7 +82,7 @@ def evaluate_over_time(
         As in `evaluate`.
     N
         The same length for all lists, instead of a cutoff.
-    cutoff, filter_seen, n_threads
+    cutoff, filter_seen
         As in `recommend`. By default, `filter_seen` depends on the events that the model knows at the start.
     max_items
         As in `evaluate`.
@@ -130,7 +129,7 @@ def evaluate_over_time(
             "there is no list to evaluate: the users have no baskets in `events`, or the horizon exceeds "
             "the last event; pass more events, other users or a shorter horizon."
         )
-    options = RequestOptions(N=N, cutoff=cutoff, filter_seen=filter_seen, n_threads=n_threads)
+    options = RequestOptions(N=N, cutoff=cutoff, filter_seen=filter_seen)
     lists = lists_over_time(model, events, visits, step, options)
     numbered = (replace(group, users=IdMap(pl.Series(numbers))) for numbers, group in lists)
     truth = _truth(events, visits)

@@ -187,7 +187,7 @@ class TIFUKNN(WeightParams, Recommender):
             users = sparse_rows(mine[block])
             score_with_neighbors(users, numbers[block], state.compared, k, own, others, mixed[block])
 
-        map_slices(fill, len(request), BLOCK, request.n_threads)
+        map_slices(fill, len(request), BLOCK)
         return mixed
 
     def contributions(self, request: RecommendRequest[TIFUKNNState], items: Ints) -> Contributions:

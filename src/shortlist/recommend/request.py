@@ -20,7 +20,7 @@ from polars.io.plugins import register_io_source
 from scipy.special import expit, logit
 
 from shortlist.core.files import atomic_write
-from shortlist.core.params import check_whole, warn
+from shortlist.core.params import warn
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import parse_times
 from shortlist.data.history import History
@@ -71,7 +71,6 @@ class RequestKeywords(TypedDict, total=False):
     max_per_group: Mapping[str, int] | None
     at: Any
     fallback: Fallback | None
-    n_threads: int
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -105,8 +104,6 @@ class RequestOptions:
         Time of the recommendation, such as 2024-05-01; default: the last event.
     fallback
         What to recommend instead of an empty list.
-    n_threads
-        Threads; 0: one per core. Changes no list.
     """
 
     N: int | None = None
@@ -120,7 +117,6 @@ class RequestOptions:
     max_per_group: Mapping[str, int] | None = None
     at: Any = None
     fallback: Fallback | None = None
-    n_threads: int = 0
 
     @classmethod
     def pick(cls, arguments: Mapping[str, Any]) -> Self:
@@ -156,8 +152,6 @@ class RequestOptions:
             raise ConfigError(
                 f"filter_seen must be True, False or None, got {self.filter_seen!r:.60}; pass one of them."
             )
-        if type(self.n_threads) is not int or self.n_threads < 0:
-            check_whole(0, n_threads=self.n_threads)
         if self.max_per_group is not None:
             object.__setattr__(self, "max_per_group", check_group_limits(self.max_per_group))
 
@@ -337,7 +331,6 @@ class RecommendRequest(Generic[S]):
     exclude: ItemFilter = NO_FILTER
     filter_seen: bool = True
     options: RequestOptions
-    n_threads: int = 0
 
     def __len__(self) -> int:
         return self.users.size
@@ -480,7 +473,6 @@ def build_request(state: S, users: Any, options: RequestOptions) -> RecommendReq
         exclude=ItemFilter.build("exclude", options.exclude, user_ids, stored.items),
         filter_seen=not stored.has_repeats if filter_seen is None else bool(filter_seen),
         options=options,
-        n_threads=options.n_threads,
     )
 
 
@@ -651,8 +643,7 @@ class BatchRecommender(Generic[S]):
         self.item_ids = request.state.history.items
         self.shared = self.request.candidates.shared
         self.limits = _resolve_groups(model, request)
-        n_threads = request.n_threads
-        self.retriever = Retriever(len(self.item_ids), self.shared, len(request), n_threads, self.limits)
+        self.retriever = Retriever(len(self.item_ids), self.shared, len(request), self.limits)
 
     def lists(self) -> RankedLists:
         """The lists of all users of the request."""
@@ -884,7 +875,7 @@ class BatchRecommender(Generic[S]):
         if self.limits is None:
             needed = limit + int(np.diff(excluded.indptr).max(initial=0))
             items = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
-        retriever = Retriever(len(self.item_ids), items, 1, 1, self.limits)
+        retriever = Retriever(len(self.item_ids), items, 1, self.limits)
         return retriever.search(scores, floors, excluded, None, limit)
 
     def _call_fallback(

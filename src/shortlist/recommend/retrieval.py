@@ -61,7 +61,6 @@ class ItemIndex:
         *,
         items: Ints | None = None,
         vector_norm: float = 1.0,
-        n_threads: int = 0,
     ) -> Self:
         """Index all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
         factors, biases = given = _item_factors(item_factors, bias)
@@ -78,7 +77,7 @@ class ItemIndex:
             rows = slice(some.start * BLOCK, min(some.stop * BLOCK, chosen.size))
             fill_blocks(factors, chosen[order][rows], _block_slice(blocks, some), lengths[rows])
 
-        map_slices(fill, len(blocks.peaks), 64, n_threads)
+        map_slices(fill, len(blocks.peaks), 64)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
         return cls(given, blocks)
@@ -255,7 +254,6 @@ def search_index(
     floors: Floats,  # (n_users,) only scores strictly above count; NaN selects nothing
     excluded: ItemSets,
     limit: int | None,
-    n_threads: int,
 ) -> Hits:
     """The best `limit` items of each user above the floor; most items are never scored."""
     vectors, floors = read_only(np.asarray(vectors, np.float32)), read_only(floors)
@@ -268,7 +266,7 @@ def search_index(
 
         return _collect(run, rows.stop - rows.start, limit, index.n_items)
 
-    return concat_hits(map_slices(search, floors.size, SLICE, n_threads))
+    return concat_hits(map_slices(search, floors.size, SLICE))
 
 
 def score_candidates(
@@ -277,7 +275,6 @@ def score_candidates(
     floors: Floats,  # (n_users,)
     excluded: ItemSets,
     limit: int | None,
-    n_threads: int,
 ) -> Hits:
     """The best `limit` items of the candidates, all of which are scored."""
     vectors = read_only(np.asarray(factors.vectors, np.float32))
@@ -293,7 +290,7 @@ def score_candidates(
         return select_ragged(sets, scores, floors[rows], excluded.part(rows), limit)
 
     size = SLICE if isinstance(candidates, ItemSets) else max(CELLS // max(candidates.size, 1), 1)
-    return concat_hits(map_slices(search, floors.size, size, n_threads))
+    return concat_hits(map_slices(search, floors.size, size))
 
 
 def select_dense(scores: Floats, items: Ints, floors: Floats, excluded: ItemSets, limit: int | None) -> Hits:
@@ -420,7 +417,6 @@ def search_sparse(
     excluded: ItemSets,
     per_user: ItemSets | None,
     limit: int | None,
-    n_threads: int,
 ) -> Hits:
     """The best `limit` items of each user above the floor, from own or shared candidates or all items."""
     items, n_users = scores.items, floors.size
@@ -434,7 +430,7 @@ def search_sparse(
             values[values == 0] = -np.inf
             return select_ragged(mine, values, floors[rows], excluded.part(rows), limit)
 
-        return concat_hits(map_slices(search_own, n_users, POSTINGS_SLICE, n_threads))
+        return concat_hits(map_slices(search_own, n_users, POSTINGS_SLICE))
     if shared is not None or limit is None:
         columns = np.arange(items.n_items, dtype=np.int32) if shared is None else shared
 
@@ -444,9 +440,7 @@ def search_sparse(
                 dense_scores(some, columns), columns, floors[rows], excluded.part(rows), limit
             )
 
-        return concat_hits(
-            map_slices(search_shared, n_users, max(CELLS // max(columns.size, 1), 1), n_threads)
-        )
+        return concat_hits(map_slices(search_shared, n_users, max(CELLS // max(columns.size, 1), 1)))
     index = items.postings
 
     def search_all(rows: slice) -> Hits:
@@ -455,7 +449,7 @@ def search_sparse(
         best = top_items(scores.part(rows), items, index, width)
         return select_ragged(ItemSets(best.indptr, best.items), best.scores, floors[rows], banned, limit)
 
-    return concat_hits(map_slices(search_all, n_users, POSTINGS_SLICE, n_threads))
+    return concat_hits(map_slices(search_all, n_users, POSTINGS_SLICE))
 
 
 def top_items(
@@ -488,7 +482,6 @@ class Retriever:
     n_items: int
     shared: Ints | None  # (n,) ascending
     n_users: int
-    n_threads: int = 0
     limits: UserLimits | None = None
     index: ItemIndex | None = field(default=None, init=False)
 
@@ -533,17 +526,15 @@ class Retriever:
     ) -> Hits:
         """The best `limit` items without regard to groups."""
         if scores.sparse is not None:
-            return search_sparse(
-                scores.sparse, self.shared, floors, excluded, per_user, limit, self.n_threads
-            )
+            return search_sparse(scores.sparse, self.shared, floors, excluded, per_user, limit)
         if scores.factors is None:
             return self._select(scores, floors, excluded, per_user, limit)
         index = self._find_index(scores.factors) if per_user is None else None
         if index is not None:
             vectors = scores.factors.vectors
-            return search_index(index, vectors, floors, excluded, limit, self.n_threads)
+            return search_index(index, vectors, floors, excluded, limit)
         candidates = self._columns() if per_user is None else per_user
-        return score_candidates(scores.factors, candidates, floors, excluded, limit, self.n_threads)
+        return score_candidates(scores.factors, candidates, floors, excluded, limit)
 
     def _columns(self) -> Ints:
         """The candidates of all users, which are also the columns of dense scores."""
@@ -553,7 +544,7 @@ class Retriever:
         """The index of this request or of the model; a new one if there are enough users."""
         cache = factors.index_cache if self.shared is None and factors.index_cache else ItemIndexCache()
         if self.index is None and cache.index is None and self.n_users >= INDEX_USERS:
-            cache.index = build_index(factors, self.shared, self.n_threads)
+            cache.index = build_index(factors, self.shared)
         if self.index is None:
             self.index = cache.index
         return self.index
@@ -582,7 +573,7 @@ class Retriever:
         return select_dense(rows, self._columns(), floors, excluded, limit)
 
 
-def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> ItemIndex:
+def build_index(factors: "Factors", shared: Ints | None) -> ItemIndex:
     """The index of these items for users like these; it finds the same items as scoring all, bit for bit."""
     norms = np.linalg.norm(np.asarray(factors.vectors[:1024], np.float64), axis=1)
     norms = norms[np.isfinite(norms)]
@@ -591,5 +582,4 @@ def build_index(factors: "Factors", shared: Ints | None, n_threads: int) -> Item
         factors.bias,
         items=shared,
         vector_norm=float(norms.mean()) if norms.size else 1.0,
-        n_threads=n_threads,
     )

@@ -40,7 +40,6 @@ BINS = 24  # of a histogram
 MAX_ROWS = 8  # items shown of an example user's list
 WITHHELD = 3  # candidates shown below the end of the list
 NAMED = 3  # items named of the history and of the test basket
-LEFT_OUT = ("n_threads",)  # parameters that change no list
 REASONS = {  # shorter than in other places, because every card has one
     "utility": "Stops here: one more item would probably hurt more than help",
     "value": "Stops here: one more item would cost more than it brings",
@@ -65,9 +64,7 @@ def render_model_report(report: ModelReport) -> str:
         model_name=None if report.model is None else type(report.model).__name__,
         held_out=None if report.model is None else _held_out(report.model),
         params=", ".join(
-            f"{name} {value}"
-            for name, value in params.items()
-            if value is not None and value != () and name not in LEFT_OUT
+            f"{name} {value}" for name, value in params.items() if value is not None and value != ()
         ),
         rows=[_row(*row, report) for row in (*report.reports.items(), ("oracle", report.oracle))],
         summary={

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
+from shortlist.core.threads import limit_threads
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Events, Interactions, keeps_negative, subtract_from
 from shortlist.errors import DataError, ShortlistError
@@ -224,6 +225,7 @@ def count_returns(
     return {"subtracted": matched, "without_purchase": n - matched}
 
 
+@limit_threads(1)
 def with_events(model: Recommender, events: Events) -> Recommender:
     """A model that knows the events too, ready for requests; the given one stays as it is.
 
@@ -231,14 +233,15 @@ def with_events(model: Recommender, events: Events) -> Recommender:
     here, so that no request waits for it.
     """
     observed: Recommender = copy(model).observe(events)  # what was learned is shared, so the copy is cheap
-    observed.recommend(spread_users(observed, 1), n_threads=1)
+    observed.recommend(spread_users(observed, 1))
     return observed
 
 
+@limit_threads(1)
 def warm_up(model: Recommender, form: EventForm) -> None:
     """Compute lists before and after an event, so that everything they need is compiled and prepared."""
     model.prepare()
-    model.recommend(spread_users(model, TRIAL_USERS), n_threads=1)
+    model.recommend(spread_users(model, TRIAL_USERS))
     history = model.history_
     if not history.n_rows:
         return
@@ -248,9 +251,9 @@ def warm_up(model: Recommender, form: EventForm) -> None:
     if events is None:  # the data has times that no event may have
         return
     trial = with_events(model, events)
-    trial.recommend(spread_users(trial, TRIAL_USERS), n_threads=1)
+    trial.recommend(spread_users(trial, TRIAL_USERS))
     with suppress(ShortlistError):  # not every model accepts sessions
-        trial.recommend(history={"session": [history.items.values[0]]}, n_threads=1)
+        trial.recommend(history={"session": [history.items.values[0]]})
 
 
 def spread_users(model: Recommender, n: int) -> pl.Series:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.core.threads import limit_threads
 from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.serve import clock
 from shortlist.serve.deployment import Deployment, ServedModel
@@ -288,10 +289,11 @@ class ReferenceLists(NamedTuple):
     examples: dict[Any, int]  # length by user id: long, short and empty lists
 
 
+@limit_threads(1)
 def compute_reference(served: ServedModel) -> ReferenceLists:
     """Compute the lists of a sample of users."""
     sample = spread_users(served.model, SAMPLE_USERS)
-    lengths = served.model.recommend(sample, n_threads=1).lengths
+    lengths = served.model.recommend(sample).lengths
     order = np.argsort(-lengths, kind="stable")
     shown = order[lengths[order] > 0]
     picked = [] if not shown.size else shown[[0, shown.size // 2, shown.size * 9 // 10, -1]].tolist()

@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import orjson
 
+from shortlist.core.threads import limit_threads
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, RankedLists
@@ -21,7 +22,7 @@ from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
 
-OPTIONS = tuple(option.name for option in fields(RequestOptions) if option.name != "n_threads")
+OPTIONS = tuple(option.name for option in fields(RequestOptions))
 SMALL_USERS = 4
 NO_KNOWN_ITEM = "the session has no item that the model knows"
 
@@ -98,7 +99,7 @@ def _read_options(job: ListJob, notes: list[str]) -> RequestOptions:
         "candidates": parse_items(body.candidates, "candidates"),
         "exclude": parse_items(body.exclude, "exclude"),
     }
-    return RequestOptions(**options, n_threads=1)
+    return RequestOptions(**options)
 
 
 def _bound_length(job: ListJob, options: RequestOptions) -> int | None:
@@ -357,7 +358,8 @@ class BatchRunner(Generic[Job, Result]):
     def _compute(self, jobs: list[Job]) -> Sequence[Result | Exception]:
         started = time.perf_counter()
         try:
-            return self._run(jobs)
+            with limit_threads(1):
+                return self._run(jobs)
         except Exception as error:  # the callers must be answered
             return [error] * len(jobs)
         finally:

@@ -136,8 +136,6 @@ def recommend(
     N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback
         As in `recommend` of a model. `at` is one time for all users. `candidates` and `exclude` are the same
         for all, or a dictionary from user id to item ids.
-    n_threads
-        Each task computes with one thread, whatever is given.
     history
         As in `recommend` of a model, or a Spark DataFrame of interactions: then the histories stay on Spark,
         and the model may have learned from other users.

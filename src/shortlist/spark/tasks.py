@@ -102,11 +102,13 @@ class Task:
         import polars as pl
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from shortlist.core.threads import limit_threads
+
         schema = to_arrow_schema(self.schema)
         is_new = self.name not in _loaded
         blocks = user_blocks(batches) if self.by_user else map(pl.DataFrame, batches)
         for block in blocks:
-            with _turn_to_compile() if is_new else nullcontext(), warnings.catch_warnings():
+            with _turn_to_compile() if is_new else nullcontext(), limit_threads(1), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of doubts about single blocks
                 tables = list(self.run(block, self._load(), **self.options))
             is_new = False
@@ -244,7 +246,7 @@ def lists_of(held: dict[str, Any], users: Any, options: dict[str, Any]) -> "Iter
     """The lists of a request, in batches."""
     from shortlist.recommend.request import RequestOptions
 
-    given = {"n_threads": 1} if "cutoff" not in held else {"n_threads": 1, "cutoff": held["cutoff"]}
+    given = {} if "cutoff" not in held else {"cutoff": held["cutoff"]}
     for lists in held["model"].plan(users, RequestOptions(**options | given)).batches():
         yield lists.to_frame()
 
@@ -268,7 +270,6 @@ def read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, A
     problem = AllocationProblem(
         lists=candidate_values(lists, gains, plan.notes["cost"]),
         limits=UserLimits(plan.notes["max_items"], groups, plan.arrays["group_limits"]),
-        n_threads=1,
     )
     return lists, problem, *build_offers(problem, problem.limits)
 

@@ -20,6 +20,7 @@ from tests.models.cases import (
     fitted,
     probabilities,
 )
+from tests.threads import on_threads
 
 joint_model = pytest.mark.parametrize("name", JOINT)
 
@@ -41,9 +42,8 @@ def test_crowd_fills_several_blocks():
     ],
 )
 def test_same_seed_same_bits_on_any_number_of_threads(name, changed):
-    one, two, four = (
-        bits(fit(name, crowd(), n_epochs=7, lr=0.05, n_threads=n, **changed)) for n in (1, 2, 4)
-    )  # seven epochs: the items are relabeled once
+    # seven epochs: the items are relabeled once
+    one, two, four = on_threads(1, 2, 4, run=lambda: bits(fit(name, crowd(), n_epochs=7, lr=0.05, **changed)))
     assert one == two == four
     other = bits(fit(name, crowd(), n_epochs=7, lr=0.05, seed=1, **changed))
     assert all(other[part] != one[part] for part in ("user", "item"))
@@ -60,7 +60,7 @@ def test_same_bits_if_a_block_processes_several_ranges(name, monkeypatch):
         monkeypatch.setattr(schedule, constant, value)
     monkeypatch.setattr(HybridFactors, "min_blocks", 4)
     assert schedule.choose_partition(crowd().n_rows, 400, crowd().n_items, FACTORS).ranges_per_block > 1
-    one, two, three = (bits(fit(name, crowd(), n_epochs=2, lr=0.05, n_threads=n)) for n in (1, 2, 3))
+    one, two, three = on_threads(1, 2, 3, run=lambda: bits(fit(name, crowd(), n_epochs=2, lr=0.05)))
     assert one == two == three
 
 
@@ -198,12 +198,10 @@ def test_observed_users_do_not_change_others(name):
 
 @joint_model
 def test_observed_users_have_the_same_bits_on_any_number_of_threads(name):
-    found = []
-    for n_threads in (1, 3):
-        one = fit(name, checkerboard(), n_threads=n_threads)
-        observe_new(one, {f"new{n}": [f"i{n:02}", f"i{n + 2:02}"] for n in range(7)})
-        found.append(dense(one, one.users_.lookup([f"new{n}" for n in range(7)])).tobytes())
-    assert found[0] == found[1]
+    one = observe_new(fit(name, checkerboard()), {f"new{n}": [f"i{n:02}", f"i{n + 2:02}"] for n in range(7)})
+    users = one.users_.lookup([f"new{n}" for n in range(7)])
+    alone, together = on_threads(1, 3, run=lambda: dense(one, users))
+    assert (alone == together).all()
 
 
 def test_a_new_user_with_all_items_has_finite_scores():

@@ -8,6 +8,7 @@ from shortlist.models.factorization import training
 from shortlist.models.factorization.representation import HybridFactors, UserFactors
 from shortlist.models.factorization.training import Trainer, TrainingRows, has_moderate_norms
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, fitted, model
+from tests.threads import use_threads
 
 joint_model = pytest.mark.parametrize("name", JOINT)
 
@@ -125,7 +126,8 @@ def test_far_too_large_steps_are_halved_until_training_converges(name, lr):
     start = fit(name, checkerboard(), lr=1e-9, n_epochs=1).losses_[0]
     assert max(one.losses_) < 1.1 * start
     assert all(np.isfinite(array).all() for array in one._state.parameters)
-    again = model(name, lr=lr, n_epochs=30, reg=0.1, n_threads=3).fit(checkerboard())
+    with use_threads(3):
+        again = model(name, lr=lr, n_epochs=30, reg=0.1).fit(checkerboard())
     assert bits(again) == bits(one)
 
 
@@ -152,7 +154,7 @@ def test_training_that_never_becomes_stable_stops_and_keeps_the_start(monkeypatc
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e7])
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
 def test_divergence_of_any_parameter_is_detected(part, value):
-    one, data = model("DKBPRMF", n_threads=1), checkerboard()
+    one, data = model("DKBPRMF"), checkerboard()
     rows = TrainingRows.of(one, data, one.representation(data, one.terms(data)))
     theta = one.initialize(data.n_users, data.n_items, one.terms(data))
     with Trainer(one, rows, theta) as trainer:

@@ -11,6 +11,7 @@ from shortlist.models.base import load_model
 from shortlist.models.factorization.representation import GrowingTrend, Trend
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, fit, model
+from tests.threads import on_threads
 
 SECONDS, FIRST = 86_400, 18_262  # 2020 begins on that day
 
@@ -114,8 +115,8 @@ def test_same_bits_on_any_number_of_threads():
             )
         )
 
-    one = learned(n_threads=1)
-    assert one == learned(n_threads=2) == learned(n_threads=4)
+    one, two, four = on_threads(1, 2, 4, run=learned)
+    assert one == two == four
     assert all(learned(seed=1)[part] != one[part] for part in ("user_trend", "item_trend"))
 
 

@@ -10,6 +10,7 @@ from shortlist.errors import ConfigError, DataWarning
 from shortlist.models.factorization.schedule import MAX_MEAN, count_row_visits
 from shortlist.models.factorization.training import TrainingRows, visit_scale
 from tests.models.cases import bits, dense
+from tests.threads import on_threads
 
 MODELS = {
     "BPRMF": sl.BPRMF(n_factors=8, n_epochs=3, seed=2),
@@ -102,7 +103,7 @@ def test_weights_raise_the_score_of_their_item(name, weighting):
 @pytest.mark.parametrize("name", ["BPRMF", "HRM"])
 def test_threads_do_not_change_weighted_models(name):
     data = weighted_data(lambda n: n % 5)
-    one, four = (MODELS[name].clone().set_params(weighting="log", n_threads=n).fit(data) for n in (1, 4))
+    one, four = on_threads(1, 4, run=lambda: MODELS[name].clone().set_params(weighting="log").fit(data))
     assert np.array_equal(dense(one), dense(four))
 
 

@@ -15,9 +15,10 @@ from shortlist.kernels.replay import DAY, LinkTable, Snapshots
 from shortlist.models.base import load_model
 from shortlist.models.two_stage.content import FAST, SLOW, ItemContent
 from shortlist.models.two_stage.two_stage import TwoStage
+from tests.threads import use_threads
 
 pytest.importorskip("lightgbm")
-SMALL = {"n_rounds": 15, "n_bags": 1, "min_leaf": 5, "candidates_per_source": 6, "n_threads": 1}
+SMALL = {"n_rounds": 15, "n_bags": 1, "min_leaf": 5, "candidates_per_source": 6}
 SECONDS = 86_400
 
 
@@ -141,7 +142,8 @@ def test_a_saved_model_gives_the_same_lists(tmp_path):
 
 
 def test_threads_do_not_change_the_lists():
-    more = TwoStage(**SMALL | {"n_threads": 3}).fit(shop(), items=table())
+    with use_threads(3):
+        more = TwoStage(**SMALL).fit(shop(), items=table())
     assert more.recommend(N=8).to_frame().equals(fitted().recommend(N=8).to_frame())
 
 

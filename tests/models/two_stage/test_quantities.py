@@ -14,7 +14,7 @@ from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, EventReplay,
 
 DAY = 86_400_000_000
 START = 1_600_041_600  # midnight, in seconds
-PARAMS = {"n_rounds": 5, "n_bags": 1, "min_leaf": 5, "n_threads": 1, "weighting": "linear"}
+PARAMS = {"n_rounds": 5, "n_bags": 1, "min_leaf": 5, "weighting": "linear"}
 
 
 def random_rows(n=300, seed=0, first_day=0):

@@ -25,6 +25,7 @@ from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES
 from shortlist.models.two_stage.two_stage import TwoStage, group_of
 from shortlist.split import last_basket
 from tests.models.cases import checkerboard
+from tests.threads import on_threads
 
 pytest.importorskip("lightgbm")
 DAY = 86_400
@@ -385,11 +386,11 @@ def test_sessions_replay_nothing_at_the_end_of_the_history(monkeypatch):
 # ------------------------------------------------------------------ threads
 def test_number_of_threads_does_not_change_bits(monkeypatch):
     monkeypatch.setattr("shortlist.models.two_stage.features.BLOCK", 7)
-    one, three = (TwoStage(**SMALL, n_threads=n).fit(habits()) for n in (1, 3))
+    one, three = on_threads(1, 3, run=lambda: TwoStage(**SMALL).fit(habits()))
     assert bits(one) == bits(three) == bits(fitted())
     request = replace(one.build_request(), timestamps=np.arange(60) * DAY * 400_000)
-    expected = parts(one.score(replace(request, n_threads=1)))
-    assert parts(one.score(replace(request, n_threads=3))) == expected
+    alone, together = on_threads(1, 3, run=lambda: parts(one.score(request)))
+    assert alone == together
 
 
 def test_snapshots_within_the_first_hour_do_not_depend_on_each_other():
@@ -461,7 +462,7 @@ def test_every_feature_is_explained_in_words():
 def test_model_goes_to_a_spawned_process():
     one = fitted()
     users = one.users_.values.head(3)
-    ask = methodcaller("recommend", users, N=3, n_threads=1)
+    ask = methodcaller("recommend", users, N=3)
     expected = ask(one)
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         found = pool.submit(ask, one).result()

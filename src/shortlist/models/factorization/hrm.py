@@ -63,7 +63,7 @@ class HRM(FactorModel):
         interactions, so that it needs about as many times more epochs.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
+    negative_draws, init, tol, patience, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -276,7 +276,7 @@ class DKHRM(DynamicK, HRM):  # type: ignore[misc]  # its number of negatives is 
         100.
     n_factors, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
+    negative_draws, init, tol, patience, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References

@@ -45,8 +45,6 @@ class BPRMF(FactorModel):
         Training with validation data ends after this many epochs without improvement; the best is kept.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
-    n_threads
-        Number of threads; 0 uses every core.
     weighting, weight_cap
         As in `Popularity`: whether rows count by their weight. A pair is visited that often in every epoch,
         rounded at random, at least once; a mean above 4 is scaled down to 4. Rows of negative weight are no
@@ -87,7 +85,7 @@ class LogMF(FactorModel):
         Negative examples per positive one, or "uniform" to sample examples uniformly over all items.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
+    negative_draws, init, tol, patience, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -122,7 +120,7 @@ class CRRMF(FactorModel):
         Share of regression steps: 0 is pure ranking, 1 pure regression.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
+    negative_draws, init, tol, patience, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -173,7 +171,7 @@ class DKBPRMF(DynamicK):
         probabilities.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, n_threads, weighting, weight_cap
+    negative_draws, init, tol, patience, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References

@@ -140,7 +140,6 @@ class FactorModel(WeightParams, Recommender):
     tol: float = 1e-4
     patience: int = 15
     seed: int = 0
-    n_threads: int = 0
 
     # ------------------------------------------------------------------ what a subclass defines
     @abstractmethod
@@ -296,7 +295,7 @@ class FactorModel(WeightParams, Recommender):
         def fold(rows: slice) -> None:
             fold_in_users(rows.start, rows.stop, pairs, items, bias, hyper, pooling, vectors, boundaries)
 
-        map_slices(fold, users.size, -(-users.size // thread_count(self.n_threads)), self.n_threads)
+        map_slices(fold, users.size, -(-users.size // thread_count()))
         values["user"][users], values["boundary"][users] = vectors, boundaries
 
     def _hyperparameters(self, n_items: int) -> Hyperparameters[float]:
@@ -412,7 +411,6 @@ class FactorModel(WeightParams, Recommender):
             n_epochs=1 if self.n_epochs == AUTO else self.n_epochs,
             patience=self.patience,
         )
-        check_whole(0, n_threads=self.n_threads)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_flag(bias=self.bias)
         self.weight_transform.check()

@@ -127,7 +127,7 @@ class Schedule:
     partition: Partition
     seed: int
     pool: ThreadPoolExecutor
-    n_threads: int  # workers of the pool
+    n_workers: int  # of the pool
     examples: UniformExamples | None = None
     user_starts: Longs = field(init=False)  # (B + 1,) users of each block
     label: Ints = field(init=False)  # (n_items,) current position of each item
@@ -174,7 +174,7 @@ class Schedule:
 
     def run_parallel(self, task: Callable[..., Any], n_parts: int, *args: Any) -> list[Any]:
         """Run task(first, last, *args) over 0 … n_parts - 1 in one piece per thread; wait for all of them."""
-        n = min(self.n_threads, n_parts)
+        n = min(self.n_workers, n_parts)
         if n <= 1:
             return [task(0, n_parts, *args)]
         cuts = np.linspace(0, n_parts, n + 1).astype(int).tolist()

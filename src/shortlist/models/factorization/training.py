@@ -8,7 +8,6 @@ stored separately; without validation data, the changed ones are kept.
 import math
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.metrics import f1_at_n
-from shortlist.core.threads import thread_count
+from shortlist.core.threads import open_pool, thread_count
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import TrainingError
@@ -73,9 +72,9 @@ class Trainer:
     """The parameters in training, which the threads of this process share."""
 
     def __init__(self, model: Any, rows: TrainingRows, theta: Parameters) -> None:
-        n_threads, (n_items, n_factors) = thread_count(model.n_threads), theta.item.shape
+        n_workers, (n_items, n_factors) = thread_count(), theta.item.shape
         representation, objective = rows.representation, model.objective()
-        self.pool, self.representation = ThreadPoolExecutor(n_threads), representation
+        self.pool, self.representation = open_pool(n_workers), representation
         self.model, self.theta = model, theta
         self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
         self.kept: Parameters | None = None
@@ -83,7 +82,7 @@ class Trainer:
         self.n_rows, n_users = int(rows.item.size), representation.group_starts.size - 1
         self.shape = n_users, n_items
         partition = choose_partition(self.n_rows, *self.shape, n_factors, representation.min_blocks)
-        fixed = n_items, partition, model.seed, self.pool, n_threads
+        fixed = n_items, partition, model.seed, self.pool, n_workers
         self.schedule = Schedule(rows.indptr, rows.item, representation.group_starts, *fixed, rows.examples)
         self.user_cuts = self.schedule.user_starts  # the first user of each block, and the number of users
         self.sample = LossSample(representation, rows.indptr, rows.item, n_items, objective, model.seed)

@@ -2,12 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from shortlist.core.threads import open_pool, thread_count
 from shortlist.kernels.replay import (
     DECAYS,
     N_FEATURES,
@@ -98,7 +98,6 @@ def compute_features(
     users: UserLog,
     snapshots: Snapshots,
     given: GivenCandidates = PROPOSED,
-    n_threads: int = 1,
     quantities: Quantities | None = None,
     content: ItemContent | None = None,
     negative_rate: float = 1.0,
@@ -113,7 +112,7 @@ def compute_features(
     ranges = _plan_blocks(replay, snapshots, given, content is not None)
     if not ranges:
         return
-    states = replay.states(min(n_threads, len(ranges)), int(snapshots.at[0]), int(snapshots.at[-1]))
+    states = replay.states(min(thread_count(), len(ranges)), int(snapshots.at[0]), int(snapshots.at[-1]))
 
     layout = replay.layout
 
@@ -192,7 +191,7 @@ def _run_in_order(
 
     A call starts after the one `n_workers` before it has ended; this thread prepares all of them.
     """
-    with ThreadPoolExecutor(n_workers) as pool:
+    with open_pool(n_workers) as pool:
         running = deque(pool.submit(compute, number, prepare(number)) for number in range(n_workers))
         for number in range(n):
             block = running.popleft().result()

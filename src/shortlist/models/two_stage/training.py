@@ -1,12 +1,11 @@
 """Training examples of TwoStage: candidates of users just before baskets that are known."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.core.threads import thread_count
+from shortlist.core.threads import open_pool, thread_count
 from shortlist.core.trees import Text, TreeParams, fit_trees, grow_trees, take_examples
 from shortlist.errors import DataError
 from shortlist.kernels.replay import Snapshots
@@ -36,7 +35,6 @@ def collect_examples(
     content: ItemContent | None,
     n_snapshots: int,
     negative_rate: float,
-    n_threads: int,
 ) -> Examples:
     """The candidates of the last baskets: all that were bought, and a share of the others."""
     layout, log = replay.layout, replay.layout.log
@@ -44,7 +42,7 @@ def collect_examples(
     used = np.zeros(snapshots.user.size, np.bool_)
     features, parts = RowBuffer(), []
     for block in compute_features(
-        replay, log.users, snapshots, PROPOSED, n_threads, layout.quantities, content, negative_rate
+        replay, log.users, snapshots, PROPOSED, layout.quantities, content, negative_rate
     ):
         used[block.numbers] = block.non_empty
         owner = np.repeat(block.numbers, np.diff(block.indptr))
@@ -99,7 +97,6 @@ def train_ensembles(
     params: TreeParams,  # of the ranking trees
     n_bags: int,
     seed: int,
-    n_threads: int,
 ) -> list[Text]:
     """The ranking ensembles and the one that predicts sizes, as texts.
 
@@ -119,5 +116,5 @@ def train_ensembles(
         weight = np.where(examples.labels, 1, 2).astype(np.float32) * examples.weight
         return grow_trees(take_examples(binned, rows, weight[rows]), bag_params)
 
-    with ThreadPoolExecutor(thread_count(n_threads)) as pool:
+    with open_pool(thread_count()) as pool:
         return list(pool.map(train, range(n_bags + 1)))

@@ -10,7 +10,6 @@ import numpy as np
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole, short_repr
-from shortlist.core.threads import thread_count
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
@@ -106,9 +105,8 @@ def compute_blocks(
     if candidates is not None:
         sets = candidates.take(order)
         given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
-    n_threads = thread_count(request.n_threads)
     content = request.state.content
-    return order, compute_features(replay, users, snapshots, given, n_threads, quantities, content)
+    return order, compute_features(replay, users, snapshots, given, quantities, content)
 
 
 def _prediction_times(request: RecommendRequest[Any]) -> Longs:
@@ -178,8 +176,6 @@ class TwoStage(WeightParams, ContentRecommender):
         Names of features that the trees must not use.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
-    n_threads
-        Number of threads for training; 0 uses every core.
     weighting, weight_cap
         As in `Popularity`. Other values than "none" add eight features of quantities, such as the quantity of
         the user's last purchase of the item. Rows of negative weight are then returns, not purchases.
@@ -218,7 +214,6 @@ class TwoStage(WeightParams, ContentRecommender):
     min_leaf: int = 100
     exclude_features: tuple[str, ...] = ()
     seed: int = 0
-    n_threads: int = 0
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
@@ -238,7 +233,6 @@ class TwoStage(WeightParams, ContentRecommender):
         check_whole(1, min_leaf=self.min_leaf)
         check_whole(1, 1000, n_bags=self.n_bags)
         check_whole(2, n_leaves=self.n_leaves)
-        check_whole(0, n_threads=self.n_threads)
         check_whole(0, MAX_SEED, seed=self.seed)
         check_number(0, decay=self.decay, lr=self.lr, negative_rate=self.negative_rate)
         if not 0 < self.negative_rate <= 1:
@@ -294,8 +288,7 @@ class TwoStage(WeightParams, ContentRecommender):
         if items is not None:
             history = extend_items(history, items)
             content = ItemContent.fit(items, history)
-        replay, n_threads = self._replay(history), thread_count(self.n_threads)
-        return collect_examples(replay, content, self.n_snapshots, self.negative_rate, n_threads)
+        return collect_examples(self._replay(history), content, self.n_snapshots, self.negative_rate)
 
     def fit_from_examples(self, examples: Examples) -> Self:
         """Fit on examples computed before; the result is that of `fit` on the same data.
@@ -351,7 +344,7 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> log_odds, sizes = model.fit_from_examples(examples).predict_examples(examples)
         """
         state: TwoStageState = self._fitted_state()
-        log_odds = state.ranker.raw_scores(self._select(examples.features, examples.content), self.n_threads)
+        log_odds = state.ranker.raw_scores(self._select(examples.features, examples.content))
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
@@ -365,7 +358,7 @@ class TwoStage(WeightParams, ContentRecommender):
         params = TreeParams(
             n_rounds=self.n_rounds, lr=self.lr, n_leaves=self.n_leaves, min_leaf=self.min_leaf, columns=0.35
         )
-        texts = train_ensembles(examples, binned, params, self.n_bags, self.seed, self.n_threads)
+        texts = train_ensembles(examples, binned, params, self.n_bags, self.seed)
         return build_state(examples.replay, texts, examples.content)
 
     def _rules(self, history: Interactions | History) -> Rules:
@@ -422,7 +415,7 @@ class TwoStage(WeightParams, ContentRecommender):
         order, blocks = compute_blocks(request, request.candidate_sets())
         for block in blocks:
             numbers = order[block.numbers]
-            log_odds = state.ranker.raw_scores(self._select(block.features, state.content), request.n_threads)
+            log_odds = state.ranker.raw_scores(self._select(block.features, state.content))
             owners.append(np.repeat(numbers, np.diff(block.indptr)))
             items.append(block.items)
             values.append(log_odds.astype(np.float32))
