@@ -53,7 +53,6 @@ BATCHES = (  # the quick ones first, so that an interrupted run has them on all 
 )
 EPOCHS = (1, 2, 3, 4, 6, 8, 12)
 EQUAL = 0.995  # share of the lower of two best NDCG that counts as equal quality
-SHARED: dict[str, Any] = {"n_threads": 1}
 SGD = {"n_factors": FACTORS}
 
 Fit = Callable[[Interactions, Interactions | None], Recommender]
@@ -122,9 +121,7 @@ def candidates(n_items: int) -> dict[str, list[tuple[dict[str, Any], Any]]]:
         if is_dense
         else [(cornac_bpr | {"learning_rate": lr}, BPR) for lr in (0.02, 0.05)],
     }
-    return {
-        name: [(params | SHARED, cls) for params in settings] for name, (cls, settings) in ours.items()
-    } | theirs
+    return {name: [(params, cls) for params in settings] for name, (cls, settings) in ours.items()} | theirs
 
 
 def read_matrix(name: str, folder: Path) -> Interactions:
@@ -207,7 +204,7 @@ def measure(
         "gain_high": gain.high,
         "cutoff": choice.name,
         "seconds": round(seconds, 2),
-        "params": {name: value for name, value in (params | epochs).items() if name != "n_threads"},
+        "params": params | epochs,
     }
 
 
@@ -269,6 +266,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--models", nargs="+", help="only these; the kept rows of other models stay")
     args = parser.parse_args()
+    sl.set_threads(1)
     warm_up()
     result: dict[str, Any] = {"machine": describe("implicit", "cornac"), "N": N, "factors": FACTORS}
     if args.models:

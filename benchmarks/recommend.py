@@ -21,6 +21,7 @@ from machine import RESULTS, describe, save_results
 from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
+from shortlist.core.threads import set_threads
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.interactions import Interactions
 from shortlist.models.factorization.mf import DKBPRMF
@@ -67,11 +68,13 @@ def time_in_turns(*tasks: Callable[[int], Any]) -> tuple[Any, Any]:
     """
     wall, cpu = np.empty((ROUNDS, len(tasks))), np.empty((ROUNDS, len(tasks)))
     for clock, n_threads, spent in ((time.perf_counter, N_THREADS, wall), (time.process_time, 1, cpu)):
+        set_threads(n_threads)
         for turn in range(ROUNDS):
             for number, task in enumerate(tasks):
                 start = clock()
                 task(n_threads)
                 spent[turn, number] = clock() - start
+    set_threads(N_THREADS)
     return wall, cpu
 
 
@@ -150,12 +153,12 @@ def top_n(model: Any, matrix: csr_matrix, train: Interactions, n_users: int) -> 
     users = np.sort(rng.choice(matrix.shape[0], n_users, replace=False))
     ours, rows = wrapped(model, train), matrix[users]
     start = time.process_time()
-    ours.prepare(n_threads=N_THREADS)
+    ours.prepare()
     index_seconds = time.process_time() - start
-    ours.recommend(users[:256], N=N, n_threads=N_THREADS)
+    ours.recommend(users[:256], N=N)
 
-    def quick(n_threads: int) -> None:
-        ours.recommend(users, N=N, filter_seen=True, n_threads=n_threads)
+    def quick(_: int) -> None:
+        ours.recommend(users, N=N, filter_seen=True)
 
     def peer(n_threads: int) -> None:
         model.num_threads = n_threads
@@ -196,10 +199,8 @@ def dynamic(model: DKBPRMF, n_users: int, **options: Any) -> dict[str, float]:
     rng = np.random.default_rng(8)
     ids = np.sort(rng.choice(len(model.users_), n_users, replace=False))
     vectors, items, *_ = model.score(model.build_request(ids)).factors
-    lists = model.recommend(ids, n_threads=N_THREADS, **options)
-    wall, cpu = time_in_turns(
-        lambda n: model.recommend(ids, n_threads=n, **options), bare_product(vectors, items)
-    )
+    lists = model.recommend(ids, **options)
+    wall, cpu = time_in_turns(lambda _: model.recommend(ids, **options), bare_product(vectors, items))
     return {
         "users_per_second": n_users / float(wall[:, 0].min()),
         "one_thread_cpu_us_per_user": 1e6 * float(np.median(cpu[:, 0])) / n_users,
@@ -216,7 +217,7 @@ def one_user(model: Any, **options: Any) -> dict[str, float]:
     times = []
     for user in rng.choice(len(model.users_), 60, replace=False).tolist():
         start = time.process_time()
-        model.recommend([user], n_threads=N_THREADS, **options)
+        model.recommend([user], **options)
         times.append(1e3 * (time.process_time() - start))
     return {"median_ms": float(np.median(times[10:])), "worst_ms": float(np.max(times[10:]))}
 
@@ -244,9 +245,7 @@ def catalogue(
         found[f"top_20_{peer}"] = record(peer, top_n(model, matrix, train, n_users_served))
         del model
     for negatives in (10.0, 100.0):  # the default, and a stricter boundary
-        ours = DKBPRMF(
-            n_factors=N_FACTORS, n_epochs=n_epochs, negatives=negatives, n_threads=N_THREADS, seed=1
-        ).fit(train)
+        ours = DKBPRMF(n_factors=N_FACTORS, n_epochs=n_epochs, negatives=negatives, seed=1).fit(train)
         ours.prepare()
         name = f"dynamic_negatives_{negatives:.0f}"
         found[name] = record(name, dynamic(ours, n_users_served))
@@ -289,9 +288,7 @@ def stream(n_known: int, n_items: int, n_users_served: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         users = model.users_.values.head(n_users_served)
-        model.recommend_to_file(
-            Path(folder) / "lists.parquet", users, N=10, n_threads=N_THREADS, progress=record_size
-        )
+        model.recommend_to_file(Path(folder) / "lists.parquet", users, N=10, progress=record_size)
     print(max(sizes))
 
 
@@ -332,6 +329,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, help="measure only this again")
     parser.add_argument("--stream", nargs=3, type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    set_threads(N_THREADS)
     if given.stream:
         stream(*given.stream)
         return

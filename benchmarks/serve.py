@@ -153,24 +153,25 @@ def profile(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"imports": (time.process_time() - start) * 1000}
     import shortlist as sl
 
+    sl.set_threads(1)
     for name in ("DKBPRMF", "TwoStage"):
-        model = sl.load_model(folder / f"{name}.shortlist").prepare(n_threads=1)
+        model = sl.load_model(folder / f"{name}.shortlist").prepare()
         users = np.random.default_rng(0).permutation(model.users_.values.to_list())[:1024].tolist()
         one, many = iter(users * 100), iter(range(10**9))
 
         def ask_one(model: Any = model, one: Any = one) -> None:
-            model.recommend([next(one)], max_items=MAX_ITEMS, n_threads=1)
+            model.recommend([next(one)], max_items=MAX_ITEMS)
 
         def ask_many(model: Any = model, many: Any = many, users: list[str] = users) -> None:
             at = 64 * (next(many) % 16)
-            model.recommend(users[at : at + 64], max_items=MAX_ITEMS, n_threads=1)
+            model.recommend(users[at : at + 64], max_items=MAX_ITEMS)
 
         def learn(model: Any = model, many: Any = many, users: list[str] = users) -> None:
             at, items = next(many), model.items_.values
             timestamp = str(np.datetime64("2030-01-01T00:00:00") + np.timedelta64(at, "m"))
             some = enumerate(users[:100])
             model.observe([(user, items[(7 * at + k) % len(items)], timestamp) for k, user in some])
-            model.recommend(users[:1], n_threads=1)
+            model.recommend(users[:1])
 
         for compiles in (ask_one, ask_many, learn):
             compiles()

@@ -281,7 +281,8 @@ def speed_of_recommendations(session, n_users):
         run(sl.spark.recommend(ids, model, **options))
     results["sl.spark.recommend"] = measure.report(n_users * LENGTH, n_users)
     began = time.process_time()
-    lists = model.recommend(**options, n_threads=1)
+    sl.set_threads(1)
+    lists = model.recommend(**options)
     seconds = time.process_time() - began
     results["one process"] = {
         "processor_seconds": round(seconds, 1),

@@ -137,8 +137,10 @@ def measure(name: str, data: dict[str, np.ndarray], n_items: int, epochs: int) -
 def fit_ours(cls: str, matrix: object, epochs: int) -> tuple[Spent, np.ndarray, np.ndarray]:
     import shortlist as sl
 
+    sl.set_threads(THREADS)
+
     def make(**more: object) -> object:
-        base = {"n_factors": FACTORS, "n_threads": THREADS, "tol": 0.0, "lr": 0.05, "reg": 0.01, "bias": True}
+        base = {"n_factors": FACTORS, "tol": 0.0, "lr": 0.05, "reg": 0.01, "bias": True}
         base |= {"negative_draws": 1}  # plain BPR, as in the other libraries
         return getattr(sl, cls)(**(base | more))
 
@@ -248,7 +250,8 @@ def hrm_rate(n_users: int, seed: int = 4) -> float:
 
     data = sl.Interactions.from_frame(pl.DataFrame(frame))
     clock = EpochClock()
-    sl.HRM(n_factors=FACTORS, n_epochs=6, tol=0.0, n_threads=THREADS).fit(data, progress=clock)
+    sl.set_threads(THREADS)
+    sl.HRM(n_factors=FACTORS, n_epochs=6, tol=0.0).fit(data, progress=clock)
     return round(data.n_rows / clock.least())
 
 
@@ -258,6 +261,7 @@ def growth(sizes: list[int]) -> list[dict[str, float]]:
 
     import shortlist as sl
 
+    sl.set_threads(THREADS)
     found = []
     for n_rows in sizes:
         n_users, n_items = n_rows // 100, int(27_000 * (n_rows / 17_000_000) ** 0.5)
@@ -267,9 +271,7 @@ def growth(sizes: list[int]) -> list[dict[str, float]]:
             csr_matrix((np.ones(item.size, np.float32), item, indptr), shape=shape)
         )
         clock = EpochClock()
-        sl.BPRMF(negative_draws=1, n_factors=FACTORS, n_epochs=4, tol=0.0, n_threads=THREADS).fit(
-            train, progress=clock
-        )
+        sl.BPRMF(negative_draws=1, n_factors=FACTORS, n_epochs=4, tol=0.0).fit(train, progress=clock)
         ns = 1e9 * clock.least() / item.size
         found.append({"rows": int(item.size), "processor_ns_per_interaction": round(ns, 2)})
         print(f"  {item.size:>12,} rows  {ns:6.1f} processor ns per interaction", flush=True)

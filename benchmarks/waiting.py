@@ -67,7 +67,7 @@ def measure_two_stage(data: object) -> dict[str, float]:
     import shortlist as sl
 
     before, start = reset_peak(), time.process_time()
-    sl.TwoStage(n_threads=1).fit(data)
+    sl.TwoStage().fit(data)
     seconds = time.process_time() - start
     return {
         "rows": data.n_rows,
@@ -81,14 +81,15 @@ def measure_lists(data: object) -> dict[str, float]:
     """Lists of 20 for many users just after the last event; the trees are those of the defaults."""
     import shortlist as sl
 
-    model = sl.TwoStage(n_snapshots=4000, n_threads=1).fit(data)
+    model = sl.TwoStage(n_snapshots=4000).fit(data)
     users = data.users.values[:MAX_USERS]
-    model.recommend(users[:1], N=20, n_threads=1)
+    model.recommend(users[:1], N=20)
     start = time.process_time()
-    model.recommend(users, N=20, n_threads=1)
+    model.recommend(users, N=20)
     seconds = time.process_time() - start
     start, began = time.process_time(), time.perf_counter()
-    model.recommend(users, N=20, n_threads=2)
+    sl.set_threads(2)
+    model.recommend(users, N=20)
     return {
         "users": len(users),
         "seconds": seconds,
@@ -105,7 +106,7 @@ def measure_fit(data: object) -> dict[str, float]:
 
     train = last_basket(data).train_valid
     start = time.process_time()
-    model = sl.fit(train, n_threads=1)
+    model = sl.fit(train)
     seconds = time.process_time() - start
     held_out = model.selection_.held_out or {}
     return {
@@ -120,9 +121,10 @@ def measure(part: str, name: str) -> dict[str, float]:
     """Compile on a small sample, then measure."""
     import shortlist as sl
 
+    sl.set_threads(1)
     small = sl.load_dataset("sample")
     if part == "fit":
-        sl.fit(small, budget=2, n_threads=1)
+        sl.fit(small, budget=2)
     else:
         sl.TwoStage(n_rounds=5, n_bags=1, n_snapshots=500).fit(small).recommend(N=5)
     measures = {"lists": measure_lists, "fit": measure_fit}
