@@ -56,7 +56,7 @@ def test_weights_are_used():
 
 def test_basis_holds_as_much_as_singular_vectors():
     matrix = normalized(interaction_matrix(crowd()))
-    basis, squares = singular_basis(csr_array(matrix.astype(np.float32)), 20, 0, 1)
+    basis, squares = singular_basis(csr_array(matrix.astype(np.float32)), 20, 0)
     np.testing.assert_allclose(basis @ basis.T, np.eye(20), atol=1e-5)
     energy = ((matrix @ basis.T) ** 2).sum()
     expected = np.linalg.svd(matrix)[1][:20] ** 2
