@@ -5,7 +5,6 @@ import json
 import time
 from base64 import b85decode, b85encode
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from importlib.metadata import version
@@ -23,6 +22,7 @@ from shortlist.auto.validation import count_strata, draw_strata
 from shortlist.core.files import write_text
 from shortlist.core.metrics import discounts, ideal_dcg
 from shortlist.core.params import draw
+from shortlist.core.threads import open_pool
 from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -207,7 +207,7 @@ class Runs:
 
     def map(self, job: Callable[..., Any], points: Iterable[tuple[Any, ...]]) -> list[Any]:
         """job(*point) for every point, in order."""
-        with ThreadPoolExecutor(self.n_jobs) as pool:
+        with open_pool(self.n_jobs) as pool:
             return list(pool.map(lambda point: job(*point), points))
 
     def seeds(self, n: int) -> range:
