@@ -156,9 +156,11 @@ def test_shell_completion_can_be_installed(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert main(["--install-completion", "--shell", "bash"]) == 0
     script = tmp_path / ".local/share/bash-completion/completions/shortlist"
-    probe = f"source {script}; COMP_WORDS=(shortlist fit --config); COMP_CWORD=2; _shortlist; echo ${{COMPREPLY[@]}}"
+    probe = (
+        f"source {script}; COMP_WORDS=(shortlist fit --hor); COMP_CWORD=2; _shortlist; echo ${{COMPREPLY[@]}}"
+    )
     done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["--config"]
+    assert done.stdout.split() == ["--horizon"]
 
 
 def test_closed_pipe_is_quiet():
