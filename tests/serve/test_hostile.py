@@ -17,17 +17,20 @@ from starlette.testclient import TestClient
 
 import shortlist as sl
 from shortlist.errors import ConfigError, DataError
-from shortlist.serve import app, clock, deployment, lists, tokens
+from shortlist.serve import app, deployment, lists, tokens
+from shortlist.serve import store as store_module
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, load_refit_data
+from shortlist.serve.experiments import Experiments
 from shortlist.serve.metrics import Metrics
+from shortlist.serve.model_files import kept_path
 from shortlist.serve.run import served_model
 from shortlist.serve.schemas import RecommendBody
-from shortlist.serve.service import DAY_SECONDS, Retention, Service
-from shortlist.serve.store import EventStore, ListRow, RowError, StoreError, StoreWriter
+from shortlist.serve.service import DAY_SECONDS, Service
+from shortlist.serve.store import EventStore, RowError, StoreError, StoreWriter
 from shortlist.serve.tokens import create_token
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, started
 from tests.serve.conftest import logged_lists, start
 from tests.serve.server import free_port
 from tests.serve.test_app import wait_for
@@ -496,7 +499,8 @@ class TestModels:
             assert answer.status_code == status, answer.text
 
     def test_answers_hold_no_paths(self, guarded, folder, monkeypatch):
-        content = bytearray((folder / "shop.shortlist").read_bytes())
+        model = sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=3))
+        content = bytearray(model.save(folder / "damaged.shortlist").read_bytes())
         content[-1] ^= 1
         (folder / "damaged.shortlist").write_bytes(content)
         (folder / "empty.shortlist").write_bytes(b"")
@@ -524,69 +528,97 @@ def fit_body():
 class TestClock:
     @pytest.fixture
     def times(self, monkeypatch):
-        """The machine's clock and the steady one, both in the hands of the test."""
+        """The machine's clock and the monotonic one, both in the hands of the test."""
 
         class Times:
             wall, steady = 1_700_000_000.0, 50.0
+
+            def time(self):
+                return self.wall
+
+            def monotonic(self):
+                return self.steady
 
             def go(self, seconds):
                 self.wall += seconds
                 self.steady += seconds
 
         found = Times()
-        monkeypatch.setattr(clock.time, "time", lambda: found.wall)
-        monkeypatch.setattr(clock, "_steady", lambda: found.steady)
-        monkeypatch.setattr(clock, "CLOCK", clock.Clock())
+        monkeypatch.setattr(store_module, "time", found)
         return found
 
-    def test_a_jump_is_not_followed_until_it_has_lasted(self, times):
-        begin = times.wall
-        times.go(10)
-        assert clock.now() == begin + 10
-        times.wall += 365 * DAY_SECONDS
-        times.go(45)
-        assert clock.now() == begin + 55
-        assert clock.CLOCK.has_jumped
-        times.wall -= 365 * DAY_SECONDS
-        assert clock.now() == begin + 55
-        assert not clock.CLOCK.has_jumped
-        times.wall -= 3_600  # somebody sets the clock, for good
-        assert clock.now() == begin + 55
-        times.go(clock.SETTLE_SECONDS + 1)
-        assert clock.now() == times.wall
-
-    def test_a_year_ahead_for_a_moment_deletes_no_lists(self, times, tmp_path):
+    @pytest.fixture
+    def store(self, times, tmp_path):
         store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
-        store.create()
-        store.add_lists([ListRow("l", "u1", "shop", "N", times.wall, "[]", None, "top_n", 1.0)])
-        retention = Retention(store, 90)
-        times.wall += 365 * DAY_SECONDS
-        assert retention.step(clock.now()) == 0
-        assert len(logged_lists(store)) == 1
+        store.read_time()
+        yield store
         store.close()
 
-    def test_the_clock_of_the_database_is_followed(self, times):
-        """A server that starts with a wrong clock, or whose clock jumps, uses the time of all others."""
-        clock.CLOCK.follow(times.wall - 365 * DAY_SECONDS)
-        assert clock.now() == times.wall - 365 * DAY_SECONDS
-        assert not clock.CLOCK.has_jumped
-        times.go(10)
-        database = clock.now()
-        times.wall += 5_000
-        assert clock.now() == database
-        clock.CLOCK.follow(database)
-        assert clock.now() == database
-        assert not clock.CLOCK.has_jumped
-        clock.CLOCK.follow(database + 365 * DAY_SECONDS)  # the clock of the database jumps
-        assert clock.now() == database
-        times.go(clock.SETTLE_SECONDS + 1)
-        assert clock.now() == database + 365 * DAY_SECONDS + clock.SETTLE_SECONDS + 1
+    def test_the_time_is_settled_after_ten_even_minutes(self, times, store):
+        """A machine that starts with a wrong clock corrects it soon."""
+        assert not store.time_is_settled
+        times.go(store_module.SETTLE_SECONDS - 1)
+        store.read_time()
+        assert not store.time_is_settled
+        times.wall -= 8 * DAY_SECONDS  # the clock was wrong at the start
+        store.read_time()
+        assert store.now() == times.wall
+        assert store.has_jumped
+        times.go(store_module.SETTLE_SECONDS - 1)
+        store.read_time()
+        assert not store.time_is_settled
+        times.go(2)
+        store.read_time()
+        assert store.time_is_settled
+        assert not store.has_jumped
 
-    def test_the_service_asks_the_database(self, folder, monkeypatch):
-        monkeypatch.setattr(clock, "CLOCK", clock.Clock())
-        monkeypatch.setattr(EventStore, "time", lambda _: 1_600_000_000.0)
-        with start(folder) as client:
-            assert client.get("/v1/status").json()["now"] == pytest.approx(1_600_000_000, abs=60)
+    def test_a_slow_correction_is_no_jump(self, times, store):
+        for _ in range(400):
+            times.go(2)
+            times.wall += 0.5
+            store.read_time()
+        assert store.time_is_settled
+        assert store.now() == times.wall
+
+    def test_between_two_looks_the_time_only_grows(self, times, store):
+        begin = store.now()
+        times.wall -= 365 * DAY_SECONDS
+        times.steady += 1
+        assert store.now() == begin + 1
+
+    def test_the_time_of_the_database_is_stored(self, times):
+        with started() as address:
+            store = EventStore(ServeConfig(model="m", db=address).database)
+            store.create()
+            times.wall -= 365 * DAY_SECONDS  # of this machine
+            store.add_activation("shop", "0" * 64, 0, "start")
+            assert store.activations(1)[0].activated == pytest.approx(time.time(), abs=60)
+            assert store.time_is_settled
+            store.close()
+
+    @pytest.mark.parametrize("jump", [8 * DAY_SECONDS, -8 * DAY_SECONDS])
+    def test_a_wrong_clock_closes_no_window_of_an_experiment(self, folder, monkeypatch, tokens, jump):
+        """Seconds after a start at the wrong time, outcomes would be stored as complete, for good."""
+        monkeypatch.setattr("shortlist.serve.service.FLUSH_SECONDS", 0.05)
+        monkeypatch.setattr("shortlist.serve.service.TURN_SECONDS", 0.001)
+        arms = [{"name": "a", "share": 0.5}, {"name": "b", "share": 0.5}]
+        headers = {"authorization": f"Bearer {tokens['admin']}"}
+        with start(folder, token_file=str(folder / "tokens")) as client:
+            body = {"name": "spring", "arms": arms, "window_days": 7.0}
+            assert client.post("/v1/experiment", json=body, headers=headers).status_code == 200
+            headers["authorization"] = f"Bearer {tokens['read']}"
+            client.post("/v1/recommend", json={"users": ["u1", "u2"]}, headers=headers)
+        store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
+        assert sum(store.count_exposures("spring").values()) == 2
+        real, steps = time.time, []
+        monkeypatch.setattr(time, "time", lambda: real() + jump)
+        monkeypatch.setattr(Experiments, "step", lambda self: steps.append(self._store.now()))
+        with start(folder, token_file=str(folder / "tokens")):
+            time.sleep(1)
+            assert steps == []
+            monkeypatch.setattr(store_module, "SETTLE_SECONDS", 0.0)
+            wait_for(lambda: steps)
+        store.close()
 
     def test_events_reach_the_model_while_the_clock_is_a_year_behind(self, folder, monkeypatch):
         """They lie in the future of this machine, where a file could not have them."""
@@ -598,20 +630,6 @@ class TestClock:
             wait_for(lambda: client.get("/v1/users/later2").status_code == 200)
             assert "cannot use" not in check_of(client, "Events")["sentence"]
 
-    def test_nothing_is_deleted_before_the_clock_has_run_for_a_while(self, times):
-        """A machine that starts with a wrong clock corrects it soon."""
-        assert not clock.CLOCK.is_settled
-        times.go(clock.SETTLE_SECONDS + 1)
-        assert clock.CLOCK.is_settled
-        times.wall += 365 * DAY_SECONDS
-        clock.now()
-        assert not clock.CLOCK.is_settled
-        times.go(clock.SETTLE_SECONDS + 1)
-        clock.now()
-        assert not clock.CLOCK.is_settled  # the new time is used, and watched for as long
-        times.go(clock.SETTLE_SECONDS + 1)
-        assert clock.CLOCK.is_settled
-
     def test_turns_of_a_clock_that_was_wrong_are_taken_over(self, tmp_path):
         store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
         store.create()
@@ -621,10 +639,11 @@ class TestClock:
         assert not store.claim("feedback", 490, ahead=60)  # another worker, slightly behind
         store.close()
 
-    def test_counters_go_on_after_a_jump_back(self, monkeypatch):
-        counts = Metrics()
+    def test_counters_go_on_after_a_jump_back(self):
+        now = 0.0
+        counts = Metrics(lambda: now)
         for minute in (900_000, 400_000):
-            monkeypatch.setattr("shortlist.serve.metrics.now", lambda minute=minute: 60.0 * minute)
+            now = 60.0 * minute
             counts.count_events(1, 0, 0)
             counts.forget_before(minute)
         assert list(counts.minutes()) == [400_000]
@@ -846,7 +865,7 @@ class TestErasure:
         store.add_events([rows])
         assert main(["service", "refit", str(folder / "shop.shortlist"), "--json"]) == 0
         active = store.activations(1)[0]
-        refitted = sl.load_model(folder / f"{active.model}.shortlist")
+        refitted = sl.load_model(kept_path(folder, active.checksum))
         assert "u1" not in refitted.users_
         assert "u2" in refitted.users_
         lost = int((before.user == before.users.index("u1")).sum())

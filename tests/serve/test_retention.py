@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from shortlist.serve import clock
 from shortlist.serve import service as retention
+from shortlist.serve import store as store_module
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import DAY_SECONDS, Retention
 from shortlist.serve.store import EventStore, ListRow
@@ -76,7 +76,7 @@ def test_one_worker_of_all_deletes(store):
 
 
 def test_the_service_applies_its_setting(folder, monkeypatch):
-    monkeypatch.setattr(clock, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(store_module, "SETTLE_SECONDS", 0.1)
     store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
     store.create()
     log(store, [time.time() - 20 * DAY_SECONDS, time.time() - 5 * DAY_SECONDS])

@@ -5,7 +5,6 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
-from shortlist.serve import metrics
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.health import MIN_COUNT, describe_status
@@ -101,10 +100,11 @@ def test_a_few_lists_requests_and_events_get_no_status(service):
     assert enough["Events"]["state"] == "warning"
 
 
-def test_counts_of_a_finished_minute_wait_until_they_are_stored(monkeypatch):
-    counts = Metrics()
+def test_counts_of_a_finished_minute_wait_until_they_are_stored():
+    now = 0.0
+    counts = Metrics(lambda: now)
     for minute in (100, 101):
-        monkeypatch.setattr(metrics, "now", lambda minute=minute: 60.0 * minute)
+        now = 60.0 * minute
         counts.count_events(3, 0, 0)
     assert {minute: found["events:accepted"] for minute, found in counts.minutes().items()} == {
         100: 3,
@@ -113,7 +113,7 @@ def test_counts_of_a_finished_minute_wait_until_they_are_stored(monkeypatch):
     counts.forget_before(101)
     assert list(counts.minutes()) == [101]
     for minute in range(200, 200 + 2 * KEPT_MINUTES):
-        monkeypatch.setattr(metrics, "now", lambda minute=minute: 60.0 * minute)
+        now = 60.0 * minute
         counts.count_events(1, 0, 0)
     assert len(counts.minutes()) == KEPT_MINUTES
 

@@ -124,7 +124,7 @@ async def events(body: schemas.EventsInput, service: Shared) -> Any:
     """Store events; they are durable before they are acknowledged, and reach the model within a second."""
     check_count(len(body.events), service.config.max_events, "events")
     served = service.deployment.served
-    rows, rejected = parse_events(body.events, served.model, served.form)
+    rows, rejected = parse_events(body.events, served.model, served.form, service.store.now())
     new = await asyncio.wrap_future(service.writer.add_events(rows)) if rows else 0
     service.metrics.count_events(new, len(rows) - new, len(rejected))
     if rejected and not rows:

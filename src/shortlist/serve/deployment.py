@@ -24,8 +24,8 @@ from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Events
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
-from shortlist.serve.clock import now, write_log
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
+from shortlist.serve.log import write_log
 from shortlist.serve.model_files import (
     SUFFIX,
     file_checksum,
@@ -280,7 +280,7 @@ class Deployment:
         """An activation of this file, with the events that it is known to contain."""
         earlier = next(iter(self._store.activations(1, model=name, checksum=checksum)), None)
         until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.forgotten_until)
-        return Activation(0, name, checksum, until, cutoff, gone, now(), note)
+        return Activation(0, name, checksum, until, cutoff, gone, self._store.now(), note)
 
     def describe_error(self, name: str, error: BaseException) -> str:
         """Why a model cannot be served, without paths."""
@@ -307,7 +307,7 @@ class Deployment:
             activation=activation,
             model=model,
             form=EventForm.of(model.history_),
-            loaded=now(),
+            loaded=self._store.now(),
             cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
             last_event=activation.events_until,
             last_forgotten=activation.forgotten_until,

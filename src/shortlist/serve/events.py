@@ -17,7 +17,6 @@ from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Events, Interactions, keeps_negative, subtract_from
 from shortlist.errors import DataError, ShortlistError
 from shortlist.models.base import Recommender
-from shortlist.serve.clock import now
 from shortlist.serve.schemas import MAX_WEIGHT, EventBody, check_id, describe_problem
 
 
@@ -33,11 +32,10 @@ MAX_NEW = 10  # unknown items named in an answer
 
 
 def parse_events(
-    given: Sequence[EventBody | ValidationError], model: Recommender, form: "EventForm"
+    given: Sequence[EventBody | ValidationError], model: Recommender, form: "EventForm", received: float
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(rows for the store, rejections with reasons)."""
+    """(rows for the store, rejections with reasons); `received` is the time of the store."""
     rows, rejected = [], []
-    received = now()
     for index, event in enumerate(given):
         try:
             if isinstance(event, ValidationError):

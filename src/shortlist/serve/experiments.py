@@ -21,7 +21,6 @@ import polars as pl
 
 from shortlist.errors import ConfigError
 from shortlist.evaluation.experiment import ExperimentReport, evaluate_experiment
-from shortlist.serve.clock import now
 from shortlist.serve.deployment import Deployment
 from shortlist.serve.store import EventStore, Exposure
 
@@ -173,14 +172,14 @@ class Experiments:
             | dict.fromkeys(experiment.guardrails, 0.0),
             **self._options(experiment),
         )  # refuses what the comparison would refuse later
-        self._store.start_experiment(experiment.name, experiment.to_json(), now())
+        self._store.start_experiment(experiment.name, experiment.to_json(), self._store.now())
         self.follow()
         return self._get(experiment.name)
 
     def stop(self, name: str) -> LiveExperiment:
         """End it: users are no longer split; outcomes whose window is open are still awaited."""
         experiment = self._get(name)
-        self._store.stop_experiment(name, now())
+        self._store.stop_experiment(name, self._store.now())
         self.follow()
         return experiment
 
@@ -193,7 +192,7 @@ class Experiments:
     # ------------------------------------------------------------------ outcomes
     def step(self, at: float | None = None) -> int:
         """Store the outcomes of users whose window has passed; return their number."""
-        at = now() if at is None else at
+        at = self._store.now() if at is None else at
         n_users = 0
         for row in self._store.open_experiments():
             experiment = LiveExperiment.from_json(*row)

@@ -21,7 +21,6 @@ from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.serve.clock import now
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.store import EventStore
 
@@ -65,7 +64,7 @@ class Feedback:
 
     def step(self, served: ServedModel, at: float | None = None) -> Guarantee | None:
         """Use the events that have settled; return a guarantee whose threshold should be put into service."""
-        at = now() if at is None else at
+        at = self._store.now() if at is None else at
         stored = self._store.setting(SETTING)
         state = _parse_state(stored, served)
         horizon = find_horizon(served)

@@ -7,7 +7,6 @@ import numpy as np
 
 from shortlist.core.threads import limit_threads
 from shortlist.cutoff.monitor import GuaranteeMonitor
-from shortlist.serve import clock
 from shortlist.serve.deployment import Deployment, ServedModel
 from shortlist.serve.events import spread_users
 from shortlist.serve.feedback import Feedback
@@ -203,16 +202,16 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     )
 
 
-def _check_surroundings(token_problem: str | None, events_behind: int) -> list[Check]:
+def _check_surroundings(token_problem: str | None, events_behind: int, *, has_jumped: bool) -> list[Check]:
     """What is only worth a line when it is wrong: the clock, the token file and late feedback."""
     checks = []
     if events_behind > MAX_BEHIND:
         sentence = f"{events_behind:,} events have not been compared with the lists before them yet."
         action = "Nothing is lost: guarantee and calibration show an earlier state until they catch up."
         checks.append(Check("Feedback", WARNING, "behind", sentence, action))
-    if clock.CLOCK.has_jumped:
-        sentence = "The clock of this machine has jumped; the service goes on with the time from before."
-        action = "Set the clock. If the new time is right, it is used after ten minutes."
+    if has_jumped:
+        sentence = "The clock of this machine has jumped within the last ten minutes."
+        action = "Set the clock. Until it goes evenly, no window closes and no old list is deleted."
         checks.append(Check("Clock", WARNING, "jumped", sentence, action))
     if token_problem is not None:
         action = "Correct the file; `shortlist service token` adds lines to it."
@@ -310,7 +309,7 @@ def describe_status(
     token_problem: str | None = None,
 ) -> dict[str, Any]:
     """Figures of the last hour and the checks on them."""
-    now = clock.CLOCK.now()
+    now = store.now()
     minutes = _minutes(store, now)
     total = _total(minutes)
     recent = _total({minute: counts for minute, counts in minutes.items() if minute > now // 60 - RECENT})
@@ -330,7 +329,9 @@ def describe_status(
             for check in (
                 *run_checks(total, recent, lengths, expected_lengths, deployment, now),
                 *(check_monitor(name, monitor) for name, monitor in monitors.items()),
-                *_check_surroundings(token_problem, feedback.events_behind(served)),
+                *_check_surroundings(
+                    token_problem, feedback.events_behind(served), has_jumped=store.has_jumped
+                ),
             )
         ],
         "monitors": {

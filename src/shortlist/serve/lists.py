@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,6 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.recommend.request import CutoffChoice, RequestOptions
-from shortlist.serve.clock import now, timed_id
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
@@ -36,6 +36,7 @@ class ListJob(NamedTuple):
     body: RecommendBody
     users: list[Any] | None  # in the type of the model; None: those of the history
     cutoff: CutoffChoice
+    made: float  # time of the store
     arm: str | None  # "experiment/arm"
     config: ServeConfig
 
@@ -62,6 +63,7 @@ def build_job(
     served: ServedModel,
     cutoff: CutoffChoice,
     config: ServeConfig,
+    made: float,
     *,
     arm: str | None = None,
 ) -> ListJob:
@@ -74,7 +76,7 @@ def build_job(
             "use history for people the model does not know",
         )
     users = None if body.users is None else parse_ids(body.users, served.model.users_, "users")
-    job = ListJob(served, body, users, cutoff, arm, config)
+    job = ListJob(served, body, users, cutoff, made, arm, config)
     if body.explain and job.n_lists != 1:
         raise RequestError(422, "invalid_request", "explain works for one user", "send one request per user")
     check_count(job.n_lists, config.max_users, "users")
@@ -182,8 +184,7 @@ def answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
         for user, answer in answers.items():
             answer["withheld"] = more[user]["items"]
     names = {"model": first.served.name, "cutoff": _cutoff_name(first.served, options), "notes": notes}
-    made = now()
-    return [_answer(job, answers, names, made) for job in jobs]
+    return [_answer(job, answers, names) for job in jobs]
 
 
 def _list_answers(
@@ -216,10 +217,10 @@ def _list_answers(
     return answers
 
 
-def _answer(job: ListJob, lists: dict[Any, dict[str, Any]], names: dict[str, Any], made: float) -> ListResult:
+def _answer(job: ListJob, lists: dict[Any, dict[str, Any]], names: dict[str, Any]) -> ListResult:
     """The lists that one request needs; those that are only explained are neither logged nor counted."""
     answers = [
-        {**lists[user], "list_id": timed_id(made)} for user in (lists if job.users is None else job.users)
+        {**lists[user], "list_id": _list_id(job.made)} for user in (lists if job.users is None else job.users)
     ]
     if job.arm:
         for answer in answers:
@@ -229,13 +230,21 @@ def _answer(job: ListJob, lists: dict[Any, dict[str, Any]], names: dict[str, Any
     logged = shown if share == 1 else [each for each in shown if random.random() < share]
     return ListResult(
         answer={"lists": answers, **names},
-        log=[_log_row(job, each, names["cutoff"], made, share) for each in logged],
+        log=[_log_row(job, each, names["cutoff"], share) for each in logged],
         lengths=[len(each["items"]) for each in shown],
         unknown=sum(each["reason"] == "unknown_user" for each in shown),
     )
 
 
-def _log_row(job: ListJob, answer: dict[str, Any], cutoff: str, made: float, share: float) -> ListRow:
+def _list_id(seconds: float) -> str:
+    """24 hexadecimal digits that cannot be guessed, and that grow with the time.
+
+    Ids in the order of time are added at the end of an index, random ones all over it.
+    """
+    return f"{int(seconds):08x}{secrets.token_hex(8)}"
+
+
+def _log_row(job: ListJob, answer: dict[str, Any], cutoff: str, share: float) -> ListRow:
     """The row of the log about a list."""
     user, items = answer["user_id"], answer["items"]
     probabilities = [item["probability"] for item in items]
@@ -245,7 +254,7 @@ def _log_row(job: ListJob, answer: dict[str, Any], cutoff: str, made: float, sha
         user_id=None if is_session else str(user),
         model=job.served.name,
         cutoff=cutoff,
-        made=made,
+        made=job.made,
         items=_text([str(item["item_id"]) for item in items]),
         probabilities=None if None in probabilities else _text(probabilities),
         reason=answer["reason"],

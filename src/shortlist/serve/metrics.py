@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
-from shortlist.serve.clock import now
-
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 LENGTHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
 PENDING = 2_000  # requests that are counted at once
@@ -28,7 +26,8 @@ Row = TypeVar("Row")
 class Metrics:
     """All measurements of one worker."""
 
-    def __init__(self, *, many_workers: bool = False) -> None:
+    def __init__(self, now: Callable[[], float], *, many_workers: bool = False) -> None:
+        self._now = now  # the time of the store
         registry = self._registry = CollectorRegistry()
         self._many_workers = many_workers
         self.requests = Counter(
@@ -80,7 +79,7 @@ class Metrics:
 
     def count_lists(self, lengths: Sequence[int], unknown: int) -> None:
         """Count the lists of a request; they are added to the metrics together with others."""
-        self._answers.append((int(now() // 60), lengths, unknown))
+        self._answers.append((int(self._now() // 60), lengths, unknown))
         if len(self._answers) >= PENDING:
             self._fold()
 
@@ -94,7 +93,7 @@ class Metrics:
 
     def _add_requests(self, requests: list[CountedRequest]) -> None:
         """Add answered requests to the metrics and to the counts of their minutes."""
-        start = now() - time.perf_counter()
+        start = self._now() - time.perf_counter()
         by_minute = [
             (int((start + ended) // 60), route, status, seconds) for ended, route, status, seconds in requests
         ]
@@ -127,7 +126,7 @@ class Metrics:
         results = {"accepted": accepted, "duplicate": duplicates, "rejected": rejected}
         for result, count in results.items():
             self.events.labels(result).inc(count)
-        minute = int(now() // 60)
+        minute = int(self._now() // 60)
         self._add({f"events:{result}": count for result, count in results.items()}, minute)
 
     def minutes(self) -> dict[int, dict[str, float]]:

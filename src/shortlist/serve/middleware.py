@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,8 +24,8 @@ from shortlist.errors import (
     ShortlistError,
     UnknownIdError,
 )
-from shortlist.serve.clock import random_id, write_log
 from shortlist.serve.config import ServeConfig, is_loopback
+from shortlist.serve.log import write_log
 from shortlist.serve.schemas import RequestError
 from shortlist.serve.store import RowError, StoreError, StoreFullError
 from shortlist.serve.tokens import TokenFile, find_token
@@ -114,7 +115,7 @@ class AnswerSender:
 
     def __init__(self, send: Send, extra: list[tuple[bytes, bytes]]) -> None:
         self._send, self._extra = send, extra
-        self.request_id = random_id()[:16]
+        self.request_id = secrets.token_hex(8)
         self.status = 500
         self.has_begun = False
 

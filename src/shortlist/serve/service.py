@@ -15,12 +15,10 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ModelFileError, ShortlistError
 from shortlist.recommend.request import CutoffChoice
-from shortlist.serve import clock
-from shortlist.serve.clock import now, write_log
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
-from shortlist.serve.feedback import Feedback
+from shortlist.serve.feedback import Feedback, find_horizon
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
     BatchRunner,
@@ -32,6 +30,7 @@ from shortlist.serve.lists import (
     is_small,
     join_answers,
 )
+from shortlist.serve.log import write_log
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
 from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
@@ -75,15 +74,11 @@ class Service:
         self.config = config
         self.tokens = TokenFile(Path(config.token_file)) if config.token_file else None
         self.store = EventStore(config.database)
-        self.deployment = Deployment(
-            config.model_folder,
-            self.store,
-            keep_models=config.keep_models,
-        )
+        self.deployment = Deployment(config.model_folder, self.store, keep_models=config.keep_models)
         self.feedback = Feedback(self.store)
         self.experiments = Experiments(self.store)
         self.retention = Retention(self.store, config.keep_lists_days)
-        self.metrics = Metrics(many_workers=config.workers > 1)
+        self.metrics = Metrics(self.store.now, many_workers=config.workers > 1)
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
         self.large_lists = ThreadPoolExecutor(1, thread_name_prefix="large-lists")
         self.worker = random.randbytes(6).hex()
@@ -109,7 +104,7 @@ class Service:
         """Load the model with all events."""
         self.store.create()
         self.store.export_models(self.config.model_folder)
-        self._follow_clock()
+        self.store.read_time()
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
         self._follow_models()
 
@@ -152,8 +147,8 @@ class Service:
                 if time.monotonic() - flushed >= FLUSH_SECONDS:
                     flushed = time.monotonic()
                     self._do_rounds()
-                if clock.CLOCK.is_settled:
-                    self.retention.step(now())
+                if self.store.time_is_settled:
+                    self.retention.step(self.store.now())
                 self.deployment.store_error = None
             except ShortlistError as error:
                 self.deployment.store_error = str(error)
@@ -168,19 +163,14 @@ class Service:
         if time.monotonic() - self._trimmed >= TRIM_SECONDS:
             self._trimmed = time.monotonic()
             trim_memory()
-        self._follow_clock()
+        self.store.read_time()
         self._store_counters()
         self._use_feedback()
-        if self.store.claim("experiment turn", int(now() // TURN_SECONDS), ahead=60):
-            self.experiments.step()
+        if self.store.claim("experiment turn", int(self.store.now() // TURN_SECONDS), ahead=60):
+            if self.store.time_is_settled:
+                self.experiments.step()
             for (name, arm), n in self.experiments.count_users().items():
                 self.metrics.experiment_users.labels(name, arm).set(n)
-
-    def _follow_clock(self) -> None:
-        """Go by the clock of the database, because turns and times of several servers are compared."""
-        seconds = self.store.time()
-        if seconds is not None:
-            clock.CLOCK.follow(seconds)
 
     def _follow_models(self) -> None:
         """Follow the experiment, the activations and the events in the store."""
@@ -196,10 +186,12 @@ class Service:
 
     def _use_feedback(self) -> None:
         """Once a minute, one of the workers updates the monitors and, if it is due, the threshold."""
-        turn = int(now() // FEEDBACK_SECONDS)
+        turn = int(self.store.now() // FEEDBACK_SECONDS)
         if not self.feedback.is_behind and not self.store.claim("feedback turn", turn, ahead=60):
             return
         served = self.deployment.served
+        if find_horizon(served) is not None and not self.store.time_is_settled:
+            return  # no horizon is over before the time is certain
         changed = self.feedback.step(served)
         if changed is not None:
             self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
@@ -226,7 +218,7 @@ class Service:
             cutoff = self.cutoff(body.cutoff)
         else:
             cutoff = await asyncio.to_thread(self.cutoff, body.cutoff)  # from a file or the store
-        build = partial(build_job, body, served, cutoff, self.config, arm=arm)
+        build = partial(build_job, body, served, cutoff, self.config, self.store.now(), arm=arm)
         if is_small(body):
             return await self.batches.submit(build())
         run = asyncio.get_running_loop().run_in_executor

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from shortlist.core.files import atomic_write
 from shortlist.errors import ConfigError, DataError, ShortlistError
-from shortlist.serve.clock import now, write_log
+from shortlist.serve.log import write_log
 from shortlist.serve.model_files import kept_path
 
 BUSY_SECONDS = 10  # how long a writer waits for another process
@@ -34,6 +34,8 @@ REFUSED = ("authentication failed", "does not exist", "no pg_hba.conf entry", "n
 START_SECONDS = 0.5  # between two tries while a server that starts waits for its database
 UPGRADE_LOCK = EVENTS_LOCK + 1  # one server after the other
 OLD_TABLES = ("budgets", "model_parts", "models")  # of release 0.3
+JUMP_SECONDS = 60.0  # by which wall and monotonic time differ after a jump of the clock
+SETTLE_SECONDS = 600.0  # a clock that has gone evenly for so long is believed
 DISK_FULL = ("disk is full", "No space left", "could not extend file", "disk full")
 
 metadata = sa.MetaData()
@@ -230,6 +232,9 @@ class EventStore:
             raise ConfigError(
                 f"db must be SQLite or PostgreSQL, got {self.url.get_backend_name()}; use one of them."
             )
+        self._ahead: float | None = None  # seconds by which the database is ahead of `time.monotonic`
+        self._even_since = time.monotonic()  # when the clock was first read, or has jumped
+        self.has_jumped = False  # and was not settled since
         arguments: dict[str, Any] = {"timeout": BUSY_SECONDS, "check_same_thread": False}
         if not self.is_sqlite:  # what the address says counts more
             arguments = {name: value for name, value in CONNECTION.items() if name not in self.url.query}
@@ -344,6 +349,35 @@ class EventStore:
         if not self.is_sqlite:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(EVENTS_LOCK)))
 
+    # ------------------------------------------------------------------ time
+    def now(self) -> float:
+        """Seconds since 1970 on the clock of the database; this machine only counts on from the last look."""
+        if self._ahead is None:
+            self.read_time()
+        return time.monotonic() + (self._ahead or 0.0)
+
+    def read_time(self) -> None:
+        """Look at the clock of the database; that of SQLite is the clock of this machine."""
+        seconds = time.time()
+        if not self.is_sqlite:
+            with self._read() as connection:
+                now = sa.select(sa.extract("epoch", sa.func.clock_timestamp()))
+                seconds = float(connection.scalar(now) or 0)
+        ahead = seconds - time.monotonic()
+        if self._ahead is None or abs(ahead - self._ahead) > JUMP_SECONDS:
+            self.has_jumped, self._even_since = self._ahead is not None, time.monotonic()
+        elif self.time_is_settled:
+            self.has_jumped = False
+        self._ahead = ahead
+
+    @property
+    def time_is_settled(self) -> bool:
+        """Whether the clock has gone evenly for a while, so that windows may close and old rows may go.
+
+        A machine that starts with a wrong clock corrects it soon; the clock of PostgreSQL is believed.
+        """
+        return not self.is_sqlite or time.monotonic() - self._even_since >= SETTLE_SECONDS
+
     # ------------------------------------------------------------------ events
     def add_events(self, batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[int]:
         """Store several batches in one transaction; return how many events of each were new."""
@@ -385,7 +419,7 @@ class EventStore:
             n_events = connection.execute(sa.delete(events).where(events.c.user_id == user_id)).rowcount
             n_lists = connection.execute(sa.delete(lists).where(lists.c.user_id == user_id)).rowcount
             connection.execute(sa.delete(exposures).where(exposures.c.user_id == user_id))
-            values = {"user_id": user_id, "events_until": last, "forgotten": now()}
+            values = {"user_id": user_id, "events_until": last, "forgotten": self.now()}
             key = connection.execute(sa.insert(forgotten).values(values)).inserted_primary_key
         with suppress(StoreError), self._read() as connection:
             if self.is_sqlite:  # the log of SQLite still has the deleted pages
@@ -564,7 +598,7 @@ class EventStore:
             "events_until": events_until,
             "cutoff": cutoff,
             "forgotten_until": forgotten_until,
-            "activated": now(),
+            "activated": self.now(),
             "note": note,
         }
         with self._begin() as connection:
@@ -595,7 +629,7 @@ class EventStore:
 
     def add_cutoff(self, cutoff_id: str, content: bytes) -> None:
         """Store a fitted cutoff under its id."""
-        values = {"cutoff_id": cutoff_id, "content": content, "created": now()}
+        values = {"cutoff_id": cutoff_id, "content": content, "created": self.now()}
         insert = self._insert(cutoffs).values(values).on_conflict_do_nothing(index_elements=["cutoff_id"])
         with self._begin() as connection:
             connection.execute(insert)
@@ -650,13 +684,6 @@ class EventStore:
         """The text stored under a name."""
         with self._read() as connection:
             return connection.scalar(sa.select(settings.c.value).where(settings.c.name == name))
-
-    def time(self) -> float | None:
-        """Seconds since 1970 on the clock of the database; None if that is the clock of this machine."""
-        if self.is_sqlite:
-            return None
-        with self._read() as connection:
-            return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0)
 
 
 def wait_for_store(action: Callable[[], None], stop: threading.Event) -> None:
