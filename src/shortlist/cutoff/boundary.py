@@ -1,6 +1,7 @@
 """Boundary: one threshold per user, learned with the ranking by a joint model."""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Boundary(Cutoff):
     rule = "The list stops at the first item below the user's own boundary."
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"
+    warmup_params: ClassVar[dict[str, Any]] = {"t": 0.0}  # for lists without boundaries
 
     def _check_params(self) -> None:
         super()._check_params()
