@@ -346,8 +346,8 @@ def evaluate_experiment(
         Arm → share of the users that was requested; equal shares by default. The split is tested, and there
         is no verdict if it differs.
     covariates
-        Columns that were known before the experiment, such as earlier purchases. They make the interval
-        narrower and cannot make it wrong.
+        Columns that were known before the experiment, such as earlier purchases, counted in the same way in
+        every arm. They make the interval narrower.
     guardrails
         Metric → how much worse an arm may be than the control.
     smallest_effect

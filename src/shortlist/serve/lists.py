@@ -19,6 +19,7 @@ from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.recommend.request import CutoffChoice, RequestOptions
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
+from shortlist.serve.events import id_column
 from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
 
@@ -38,6 +39,7 @@ class ListJob(NamedTuple):
     cutoff: CutoffChoice
     made: float  # time of the store
     arm: str | None  # "experiment/arm"
+    in_service: ServedModel  # not that of the arm: it counts the earlier events of the users of every arm
     config: ServeConfig
 
     @property
@@ -66,6 +68,7 @@ def build_job(
     made: float,
     *,
     arm: str | None = None,
+    in_service: ServedModel | None = None,
 ) -> ListJob:
     """Check who gets lists, against the model in service."""
     if (body.users is None) == (body.history is None):
@@ -76,7 +79,7 @@ def build_job(
             "use history for people the model does not know",
         )
     users = None if body.users is None else parse_ids(body.users, served.model.users_, "users")
-    job = ListJob(served, body, users, cutoff, made, arm, config)
+    job = ListJob(served, body, users, cutoff, made, arm, in_service or served, config)
     if body.explain and job.n_lists != 1:
         raise RequestError(422, "invalid_request", "explain works for one user", "send one request per user")
     check_count(job.n_lists, config.max_users, "users")
@@ -228,9 +231,14 @@ def _answer(job: ListJob, lists: dict[Any, dict[str, Any]], names: dict[str, Any
     shown = [] if job.body.explain else answers
     share = 1.0 if job.arm else job.config.log_share
     logged = shown if share == 1 else [each for each in shown if random.random() < share]
+    n_before: Sequence[int | None] = [None] * len(logged)
+    if job.arm and job.users is not None:
+        n_before = count_events(job.in_service, [str(each["user_id"]) for each in logged])
     return ListResult(
         answer={"lists": answers, **names},
-        log=[_log_row(job, each, names["cutoff"], share) for each in logged],
+        log=[
+            _log_row(job, each, names["cutoff"], share, n) for each, n in zip(logged, n_before, strict=True)
+        ],
         lengths=[len(each["items"]) for each in shown],
         unknown=sum(each["reason"] == "unknown_user" for each in shown),
     )
@@ -244,7 +252,9 @@ def _list_id(seconds: float) -> str:
     return f"{int(seconds):08x}{secrets.token_hex(8)}"
 
 
-def _log_row(job: ListJob, answer: dict[str, Any], cutoff: str, share: float) -> ListRow:
+def _log_row(
+    job: ListJob, answer: dict[str, Any], cutoff: str, share: float, n_before: int | None
+) -> ListRow:
     """The row of the log about a list."""
     user, items = answer["user_id"], answer["items"]
     probabilities = [item["probability"] for item in items]
@@ -260,7 +270,7 @@ def _log_row(job: ListJob, answer: dict[str, Any], cutoff: str, share: float) ->
         reason=answer["reason"],
         share=share,
         arm=job.arm,
-        n_before=_count_events(job.served, user) if job.arm and not is_session else None,
+        n_before=n_before,
     )
 
 
@@ -268,18 +278,18 @@ def _text(values: list[Any]) -> str:
     return orjson.dumps(values).decode()
 
 
-def _count_events(served: ServedModel, user: Any) -> int:
-    """How many events of a user the model knows."""
+def count_events(served: ServedModel, user_ids: Sequence[str]) -> list[int]:
+    """How many events of each user a model knows."""
     history = served.model._fitted_state().history
-    place = history.users.positions.get(user, len(history.users))
-    if place >= len(history.users):
-        return 0
-    n = int(np.diff(history.base.indptr[place : place + 2]).sum())
-    for run in history.runs:
-        at = int(np.searchsorted(run.users, place))
-        if at < run.users.size and run.users[at] == place:
-            n += int(run.starts[at + 1] - run.starts[at])
-    return n
+    counts = []
+    for place in history.users.lookup(id_column(user_ids, history.users)).tolist():
+        n = 0 if place < 0 else int(np.diff(history.base.indptr[place : place + 2]).sum())
+        for run in history.runs if place >= 0 else ():
+            at = int(np.searchsorted(run.users, place))
+            if at < run.users.size and run.users[at] == place:
+                n += int(run.starts[at + 1] - run.starts[at])
+        counts.append(n)
+    return counts
 
 
 def join_answers(results: Sequence[ListResult], users: Sequence[Any]) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class Service:
     async def answer_lists(self, body: RecommendBody) -> dict[str, Any]:
         """The answer to a request for lists; in an experiment, each user gets the lists of the user's arm."""
         experiment = self.experiments.running
-        if experiment is not None and takes_part(body):
+        if experiment is not None and takes_part(body) and self._has_models(experiment):
             results, answer = await self._answer_arms(experiment, body)
         else:
             results = [await self._make_lists(body, self.deployment.served)]
@@ -218,34 +218,35 @@ class Service:
             cutoff = self.cutoff(body.cutoff)
         else:
             cutoff = await asyncio.to_thread(self.cutoff, body.cutoff)  # from a file or the store
-        build = partial(build_job, body, served, cutoff, self.config, self.store.now(), arm=arm)
+        at, in_service = self.store.now(), self.deployment.served
+        build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, in_service=in_service)
         if is_small(body):
             return await self.batches.submit(build())
         run = asyncio.get_running_loop().run_in_executor
         return (await run(self.large_lists, lambda: answer_group([build()])))[0]
+
+    def _has_models(self, experiment: LiveExperiment) -> bool:
+        """Whether the models of all arms are loaded; otherwise nobody takes part on this server."""
+        return all(self.deployment.model_of(arm.model) is not None for arm in experiment.arms)
 
     async def _answer_arms(
         self, experiment: LiveExperiment, body: RecommendBody
     ) -> tuple[list[ListResult], dict[str, Any]]:
         """The results of each arm, and the answer with the lists of all users in the order of the request."""
         keys = list(body.history or ()) if body.users is None else list(body.users)
-        by_arm: dict[Arm | None, list[Any]] = {}
+        by_arm: dict[Arm, list[Any]] = {}
         for key in keys:
-            arm: Arm | None = experiment.assign(str(key))
-            if arm is not None and self.deployment.model_of(arm.model) is None:
-                arm = None  # its model cannot be loaded: the user gets the lists of the one in service
-            by_arm.setdefault(arm, []).append(key)
+            by_arm.setdefault(experiment.assign(str(key)), []).append(key)
         results = []
-        for arm, some in by_arm.items() or [(None, [])]:
+        for arm, some in by_arm.items() or [(experiment.arms[0], [])]:
             chosen: dict[str, Any] = (
                 {"users": some}
                 if body.history is None
                 else {"history": {key: body.history[key] for key in some}}
             )
-            changed = body.model_copy(update=chosen | dict(arm.options if arm else {}))
-            served = self.deployment.model_of(arm.model if arm else None) or self.deployment.served
-            name = f"{experiment.name}/{arm.name}" if arm else None
-            results.append(await self._make_lists(changed, served, name))
+            changed = body.model_copy(update=chosen | dict(arm.options))
+            served = self.deployment.model_of(arm.model) or self.deployment.served
+            results.append(await self._make_lists(changed, served, f"{experiment.name}/{arm.name}"))
         return results, results[0].answer if len(results) == 1 else join_answers(results, keys)
 
     @property
