@@ -19,12 +19,13 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from shortlist.serve.app import router
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.run import SHUTDOWN_SECONDS
-from tests.postgres import started
+from tests.postgres import running, started
 from tests.serve.server import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +123,35 @@ class TestSeveralServers:
         assert services["proxy"]["volumes"] == ["./haproxy.cfg:/usr/local/etc/haproxy/haproxy.cfg:ro"]
         assert int(re.search(r"inter (\d+)ms", proxy)[1]) < DRAIN * 1000
 
+    def test_every_container_is_confined(self):
+        for service in compose().values():
+            assert service["read_only"]
+            assert service["cap_drop"] == ["ALL"]
+            assert service["security_opt"] == ["no-new-privileges:true"]
+            assert service["mem_limit"]
+            assert service["pids_limit"]
+
+    def test_a_password_of_any_characters_reaches_the_database(self, monkeypatch):
+        """It is a variable that PostgreSQL's client reads, and no piece of an address."""
+        password, server = "p@ss/w0rd:%", compose()["server-1"]["environment"]
+        assert "POSTGRES_PASSWORD" not in server["SHORTLIST_SERVE_DB"]
+        with running() as database:
+            database.execute(f"ALTER USER shop PASSWORD '{password}'")
+            database.execute(f"COPY (SELECT 'local all all scram-sha-256') TO '{database.data}/pg_hba.conf'")
+            database.execute("SELECT pg_reload_conf()")
+            engine = sa.create_engine(ServeConfig(model="shop.shortlist", db=database.uri).database)
+            with pytest.raises(sa.exc.OperationalError, match="password"):
+                engine.connect()
+            replaced = re.sub(r"\$\{POSTGRES_PASSWORD:\?[^}]*\}", password, server["PGPASSWORD"])
+            monkeypatch.setenv("PGPASSWORD", replaced)
+            with engine.connect() as connection:
+                assert connection.scalar(sa.text("SELECT 1")) == 1
+            engine.dispose()
+
+    def test_tokens_are_not_in_the_folder_that_servers_write(self):
+        for command in (json.loads(last("CMD")), compose()["server-1"]["command"], container()["args"]):
+            assert not command[command.index("--token_file") + 1].startswith("/models")
+
     def test_haproxy_accepts_its_file(self):
         program = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin")
         if program is None:
@@ -211,7 +241,7 @@ class Image:
 
     def inside(self, text):
         """A text whose absolute paths lie in the folder."""
-        text = re.sub(r"(?<![\w.])/(opt/shortlist|models|source)\b", rf"{self.room}/\1", text)
+        text = re.sub(r"(?<![\w.])/(opt/shortlist|models|source|run/secrets)\b", rf"{self.room}/\1", text)
         return text.replace("$PATH", self.environment["PATH"])
 
     def build(self):
@@ -258,10 +288,12 @@ def test_the_steps_of_the_image_and_of_the_compose_file_work(tmp_path):
     assert kernels() > 20
     models = tmp_path / "models"
     image.run(f"shortlist fit sample --quick --out {models}/shop.shortlist")
-    printed = image.run(f"shortlist service token {models}/tokens --name a --scope read --scope events")
+    tokens = tmp_path / "run/secrets/tokens"
+    tokens.parent.mkdir(parents=True)
+    printed = image.run(f"shortlist service token {tokens} --name a --scope read --scope events")
     compiled = kernels()
     server = compose()["server-1"]
-    assert set(server["environment"]) == {"SHORTLIST_SERVE_DB"}
+    assert set(server["environment"]) == {"SHORTLIST_SERVE_DB", "PGPASSWORD"}
     port = free_port()
     command = [*json.loads(last("ENTRYPOINT")), *map(image.inside, server["command"]), "--port", str(port)]
     command[0] = str(tmp_path / "opt/shortlist/bin" / command[0])
