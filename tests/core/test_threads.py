@@ -95,11 +95,11 @@ def test_limits_of_containers_are_respected(own, above, cores, tmp_path, monkeyp
     monkeypatch.setattr(threads, "CGROUP", tmp_path / "cgroup")
     monkeypatch.setattr(threads, "CGROUPS", tmp_path / "fs")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    threads.cpu_quota.cache_clear()
+    threads.cpu_limit.cache_clear()
     try:
         assert threads.core_count() == cores
     finally:
-        threads.cpu_quota.cache_clear()
+        threads.cpu_limit.cache_clear()
 
 
 @pytest.mark.parametrize("text", [None, "", "12:cpu:/old\n", "0::/gone\n"])
@@ -108,11 +108,11 @@ def test_without_a_readable_limit_affinity_decides(text, tmp_path, monkeypatch):
         (tmp_path / "cgroup").write_text(text)
     monkeypatch.setattr(threads, "CGROUP", tmp_path / "cgroup")
     monkeypatch.setattr(threads, "CGROUPS", tmp_path / "fs")
-    threads.cpu_quota.cache_clear()
+    threads.cpu_limit.cache_clear()
     try:
-        assert threads.cpu_quota() is None
+        assert threads.cpu_limit() is None
     finally:
-        threads.cpu_quota.cache_clear()
+        threads.cpu_limit.cache_clear()
 
 
 def test_affinity_is_respected():

@@ -87,12 +87,12 @@ def _variable() -> int:
 def core_count() -> int:
     """The number of cores that this process may use: by affinity, and by the limits of its cgroups."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota()
-    return cores if quota is None else max(1, min(cores, round(quota)))
+    limit = cpu_limit()
+    return cores if limit is None else max(1, min(cores, round(limit)))
 
 
 @cache
-def cpu_quota() -> float | None:
+def cpu_limit() -> float | None:
     """How many cores' time the cgroups (version 2) of this process allow; None without a limit."""
     try:
         lines = CGROUP.read_text().splitlines()
@@ -100,15 +100,15 @@ def cpu_quota() -> float | None:
         return None
     own = [CGROUPS / line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
     folders = [above for folder in own for above in (folder, *folder.parents)]  # each may have a limit
-    quotas = [_read_quota(folder / "cpu.max") for folder in folders]
-    return min((quota for quota in quotas if quota is not None), default=None)
+    limits = [_read_cpu_limit(folder / "cpu.max") for folder in folders]
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
-def _read_quota(path: Path) -> float | None:
+def _read_cpu_limit(path: Path) -> float | None:
     """The limit of one cgroup, such as 1.5 for "150000 100000"; None for "max 100000"."""
     try:
-        quota, period = path.read_text().split()
-        return float(quota) / float(period)
+        limit, period = path.read_text().split()
+        return float(limit) / float(period)
     except (OSError, ValueError):
         return None
 

@@ -26,7 +26,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Accept a connection; if there are too many, another one is closed."""
         super().connection_made(transport)
         self._header_bytes = 0  # since the last body or the end of the last request
-        self._is_between = self._has_asked = False  # between two requests; a request was answered
+        self._is_between = self._was_used = False  # between two requests; a request was answered
         self._since = self._taken = self.loop.time()  # the client's turn; when all answers had been taken
         self._look()
         if len(self.connections) > self.max_connections:
@@ -66,15 +66,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """It is the client's turn."""
-        self._since, self._has_asked = self.loop.time(), True
+        self._since, self._was_used = self.loop.time(), True
         super().on_response_complete()
         if self.transport.get_write_buffer_size() > LARGE_ANSWER:
             self._make_room()
 
     def _make_room(self) -> None:
         """Close a waiting connection if there are too many, and those with the oldest of too many answers."""
-        everyone: Any = self.connections
-        connections = sorted(everyone, key=lambda each: (each._has_asked, each._since))
+        all_connections: Any = self.connections
+        connections = sorted(all_connections, key=lambda each: (each._was_used, each._since))
         if len(connections) > self.max_connections:
             waiting = (each for each in connections if each._is_free or each.cycle.more_body)
             next(waiting, self).transport.abort()

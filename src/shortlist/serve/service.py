@@ -226,7 +226,7 @@ class Service:
         return (await run(self.large_lists, lambda: answer_group([build()])))[0]
 
     def _has_models(self, experiment: LiveExperiment) -> bool:
-        """Whether the models of all arms are loaded; otherwise nobody takes part on this server."""
+        """Whether the models of all arms are loaded; otherwise no user takes part on this server."""
         return all(self.deployment.model_of(arm.model) is not None for arm in experiment.arms)
 
     async def _answer_arms(
