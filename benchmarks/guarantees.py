@@ -30,8 +30,8 @@ from scipy.stats import binom
 import shortlist as sl
 from shortlist.auto.fit import in_history
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.base import Labels, label_lists
 from shortlist.cutoff.threshold import count_above, running_minimum
+from shortlist.data.labeled import LabeledLists, label_lists
 from shortlist.errors import InfeasibleError
 
 N_SPLITS, N_FITS, N_SIMULATIONS = 500, 2, 1_000
@@ -75,7 +75,7 @@ def candidates(model, truth):
     return label_lists(replace(lists, source=None), truth)
 
 
-def fit_by_betting(labels: Labels, guarantee: Guarantee) -> float | None:
+def fit_by_betting(labels: LabeledLists, guarantee: Guarantee) -> float | None:
     """The threshold of `Guarantee` on these users; None if there is none."""
     try:
         fresh = guarantee.clone()
@@ -85,7 +85,7 @@ def fit_by_betting(labels: Labels, guarantee: Guarantee) -> float | None:
     return fresh.threshold_
 
 
-def fit_by_halves(labels: Labels, guarantee: Guarantee) -> float | None:
+def fit_by_halves(labels: LabeledLists, guarantee: Guarantee) -> float | None:
     """The threshold of release 0.2: one half of the users defines a grid, the other half tests it."""
     shuffled = np.random.default_rng(0).permutation(len(labels.lists)).astype(np.int32)
     grid = quantile_grid(labels.take(shuffled[::2]))
@@ -101,7 +101,7 @@ def fit_by_halves(labels: Labels, guarantee: Guarantee) -> float | None:
     return float(grid[passed[0]]) if passed.size else None
 
 
-def quantile_grid(labels: Labels, n_thresholds: int = 25) -> np.ndarray:
+def quantile_grid(labels: LabeledLists, n_thresholds: int = 25) -> np.ndarray:
     """Thresholds between which the number of shown items grows geometrically."""
     ordered = np.sort(running_minimum(labels.lists.scores, labels.lists))[::-1]
     counts = np.geomspace(max(0.02 * len(labels.lists), 1), ordered.size, n_thresholds)
@@ -125,7 +125,7 @@ METHODS = {"betting": fit_by_betting, "hoeffding_bentkus": fit_by_halves}
 class Rates:
     """The guaranteed mean and the coverage of any users at any threshold."""
 
-    def __init__(self, labels: Labels, guarantee: Guarantee) -> None:
+    def __init__(self, labels: LabeledLists, guarantee: Guarantee) -> None:
         self.labels, self.guarantee, self.cache = labels, guarantee, {}
         self.values = running_minimum(labels.lists.scores, labels.lists)
 
@@ -168,7 +168,7 @@ class Outcomes:
         }
 
 
-def guarantees(labels: Labels) -> dict[str, Guarantee]:
+def guarantees(labels: LabeledLists) -> dict[str, Guarantee]:
     """The guarantees that are tried on these lists."""
     shared = {"confidence": CONFIDENCE, "n_candidates": N_CANDIDATES}
     precision = Guarantee(min_precision=typical_precision(labels), **shared)
@@ -208,7 +208,7 @@ def describe_outcomes(guarantee: Guarantee, outcomes: dict[tuple[str, str], Outc
     return result
 
 
-def simulate(rng: np.random.Generator, n_users: int, spread: float) -> Labels:
+def simulate(rng: np.random.Generator, n_users: int, spread: float) -> LabeledLists:
     """Candidates whose relevance grows with the score; `spread`: how much users differ."""
     scores = rng.normal(size=(n_users, 10)).astype(np.float32) + spread * rng.normal(size=(n_users, 1))
     chance = 1 / (1 + np.exp(2.0 - 1.2 * scores))
@@ -216,7 +216,7 @@ def simulate(rng: np.random.Generator, n_users: int, spread: float) -> Labels:
     relevant = np.take_along_axis(rng.random(scores.shape) < chance, ranked, axis=1)
     lists = top_candidates(scores.astype(np.float32))
     n_relevant = relevant.sum(axis=1).astype(np.int32)
-    return Labels(lists, relevant.ravel(), n_relevant, np.ones(n_users, bool))
+    return LabeledLists(lists, relevant.ravel(), n_relevant, np.ones(n_users, bool))
 
 
 def simulation() -> dict[str, object]:
@@ -235,7 +235,7 @@ def simulation() -> dict[str, object]:
     return result
 
 
-def typical_precision(labels: Labels) -> float:
+def typical_precision(labels: LabeledLists) -> float:
     """The guaranteed level: 80% of the precision of top-5 lists, rounded to two digits."""
     first = np.minimum(np.diff(labels.lists.indptr), 5)
     total = labels.prefixes.hits[labels.lists.indptr[:-1] + first - 1]
@@ -243,7 +243,7 @@ def typical_precision(labels: Labels) -> float:
 
 
 # ------------------------------------------------------------------ drift
-def daily_values(name: str = "online-retail") -> tuple[Labels, np.ndarray]:
+def daily_values(name: str = "online-retail") -> tuple[LabeledLists, np.ndarray]:
     """Labeled candidates of one model, and the precision of its top-5 lists."""
     split = sl.split.last_basket(sl.load_dataset(name))
     labels = candidates(sl.PersonalFrequency(decay=0.9).fit(split.train_valid), split.test)
@@ -309,7 +309,9 @@ def monitoring(values: np.ndarray) -> dict[str, object]:
     return found
 
 
-def adaptive(labels: Labels, n_runs: int = 5, n_updates: int = 200, size: int = 100) -> dict[str, object]:
+def adaptive(
+    labels: LabeledLists, n_runs: int = 5, n_updates: int = 200, size: int = 100
+) -> dict[str, object]:
     """Long-run precision of a fixed and of an adapted threshold; from update 100 on, 60% of hits vanish."""
     lists, level = labels.lists, typical_precision(labels)
     fixed, adapted, slack = [], [], []

@@ -23,8 +23,8 @@ from shortlist.core.files import write_text
 from shortlist.core.metrics import discounts, ideal_dcg
 from shortlist.core.params import draw
 from shortlist.core.threads import open_pool
-from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
 from shortlist.types import Doubles, Ints, Longs
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 

@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 
 import shortlist as sl
 from shortlist.cutoff import Calibration, ExpectedF1, top_candidates
-from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError, DataError, ModelFileError
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, expected, top_candidates
-from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.threshold import user_utilities
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError, DataError
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.kernels.lists import bet_on_losses
 

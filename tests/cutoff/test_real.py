@@ -5,8 +5,8 @@ import pytest
 
 import shortlist as sl
 from shortlist.cutoff import ExpectedF1, FixedN, top_candidates
-from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import user_utilities
+from shortlist.data.labeled import label_lists
 
 
 def frequency(train, *, repeats):

@@ -8,7 +8,6 @@ from hypothesis.extra.numpy import arrays
 
 from shortlist.core.metrics import Money, metrics_of_length
 from shortlist.cutoff import FixedN, Threshold, top_candidates
-from shortlist.cutoff.base import label_lists
 from shortlist.cutoff.threshold import (
     choose_by_standard_error,
     count_above,
@@ -17,6 +16,7 @@ from shortlist.cutoff.threshold import (
     user_utilities,
 )
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError
 from shortlist.evaluation import best_fixed_n, fixed_n_curve
 

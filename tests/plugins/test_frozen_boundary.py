@@ -8,8 +8,8 @@ from scipy.optimize import minimize, minimize_scalar
 from shortlist_extras import FrozenBoundary
 
 from shortlist.cutoff import Threshold, top_candidates
-from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError, NotFittedError
 
 RNG = np.random.default_rng(2)

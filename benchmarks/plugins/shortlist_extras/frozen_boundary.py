@@ -8,11 +8,12 @@ from scipy.special import expit
 from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import short_repr
-from shortlist.cutoff.base import CutLists, Cutoff, Labels, check_interval
+from shortlist.cutoff.base import CutLists, Cutoff, check_interval
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.types import Doubles
@@ -105,7 +106,7 @@ class FrozenBoundary(Cutoff):
         check_float_value(fitted, "negative_weight_", 0)
         check_array(fitted, "boundaries_", np.float64, (len(check_ids(fitted, "users_")),))
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
         low, high = score_range(labeled.lists)
         scores = bounded_scores(labeled.lists, low, high)
@@ -117,7 +118,7 @@ class FrozenBoundary(Cutoff):
         self.scale_, self.t_, self.negative_weight_ = scale, t / scale, negative
         self.users_, self.boundaries_ = labeled.lists.users.values, boundaries / scale
 
-    def _negative_weight(self, scaled: Doubles, labeled: Labels) -> float:
+    def _negative_weight(self, scaled: Doubles, labeled: LabeledLists) -> float:
         """Weight of an irrelevant candidate; a relevant one has weight 1."""
         n_relevant = int(labeled.relevant.sum())
         n_other = labeled.relevant.size - n_relevant
@@ -131,7 +132,9 @@ class FrozenBoundary(Cutoff):
         gradients = expit(np.where(labeled.relevant, best - scaled, scaled - best))
         return float(gradients[labeled.relevant].sum() / gradients[~labeled.relevant].sum())
 
-    def _solve(self, scaled: Doubles, labeled: Labels, negative: float, t: float) -> tuple[Doubles, Doubles]:
+    def _solve(
+        self, scaled: Doubles, labeled: LabeledLists, negative: float, t: float
+    ) -> tuple[Doubles, Doubles]:
         """((n_lists,) boundaries, (n_lists,) derivatives of the minimized losses with respect to t)."""
         boundaries, slopes = np.empty(len(labeled.lists)), np.empty(len(labeled.lists))
         solve_boundaries(
@@ -146,7 +149,7 @@ class FrozenBoundary(Cutoff):
         )
         return boundaries, slopes
 
-    def _common_boundary(self, scaled: Doubles, labeled: Labels, negative: float) -> float:
+    def _common_boundary(self, scaled: Doubles, labeled: LabeledLists, negative: float) -> float:
         """The t that minimizes the total loss, a convex function: the root of its derivative."""
         from scipy.optimize import brentq  # slow to import
 
@@ -179,7 +182,7 @@ class FrozenBoundary(Cutoff):
         return id_map
 
 
-def _log_odds_scale(scores: Doubles, labeled: Labels) -> float:
+def _log_odds_scale(scores: Doubles, labeled: LabeledLists) -> float:
     """Log-odds per unit of score: the slope of a logistic regression over all candidates."""
     spread = float(scores.std())
     if spread < 1e-9:

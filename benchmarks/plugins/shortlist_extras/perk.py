@@ -9,17 +9,12 @@ from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice
-from shortlist.cutoff.base import (
-    CutLists,
-    Cutoff,
-    Labels,
-    check_interval,
-    probabilities_of,
-)
+from shortlist.cutoff.base import CutLists, Cutoff, check_interval
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import TARGETS
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists, probabilities_of
 from shortlist.data.lists import RankedLists
 from shortlist.types import Doubles, Longs
 from shortlist_extras.kernels import compute_refined_utilities
@@ -85,7 +80,7 @@ class PerK(Cutoff):
         n_users = len(check_ids(fitted, "users_"))
         check_array(fitted, "calibrations_", np.float64, (n_users + 1, 2), low=-1e300, high=1e300)
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))
         scores = bounded_scores(labeled.lists, *score_range(labeled.lists))
         self.center_ = float(scores.mean()) if scores.size else 0.0

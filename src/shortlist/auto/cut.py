@@ -12,7 +12,8 @@ import polars as pl
 from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
 from shortlist.core.metrics import Metric
 from shortlist.core.params import check_whole
-from shortlist.cutoff.base import Cutoff, is_table, top_candidates
+from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.candidates import is_table, top_candidates
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists, read_candidates, read_outcomes

@@ -15,9 +15,10 @@
 depends on a model.
 """
 
-from shortlist.cutoff.base import Cutoff, top_candidates
+from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.calibration import Calibration
+from shortlist.cutoff.candidates import top_candidates
 from shortlist.cutoff.expected import Budget, ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.regression import UtilityRegression

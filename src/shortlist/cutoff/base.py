@@ -1,356 +1,28 @@
-"""Cutoff: ranked candidates in, list lengths out; the candidates of any ranker, and their labels.
-
-A cutoff sees scores and histories, never a model.
-"""
+"""Cutoff: ranked candidates in, list lengths out. A cutoff sees scores and histories, never a model."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, issparse
 
 from shortlist.core.checks import check_ids, check_names
-from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.params import Estimator, check_whole, is_number, load_plugins, short_repr
 from shortlist.core.serialization import load_estimator, save_estimator
-from shortlist.data.ids import UNKNOWN, IdMap, id_series
-from shortlist.data.interactions import Interactions, warn_if_trained_on, without_negative
-from shortlist.data.lists import REASON_CODE, RankedLists, read_candidates, read_outcomes
-from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.lists import Chunk, Truth, mark_hits
-from shortlist.kernels.retrieval import lower_to_running_minimum, rank_rows, top_k
-from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
+from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_lists, top_candidates
+from shortlist.data.ids import IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists, rank_by_probability
+from shortlist.data.lists import REASON_CODE, RankedLists, read_outcomes
+from shortlist.errors import ConfigError
+from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.text import escape_html as escape
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
-
-# RankedLists, a table of user, item and score, a users × items array, a SciPy matrix, or a function from user
-# indices to rows of scores
-Scores: TypeAlias = Any
-Ids: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
-BLOCK = 1024  # users per call of a scoring function
-
-
-def top_candidates(
-    scores: Scores, *, ids: Ids = None, users: Ints | None = None, n_candidates: int = 100
-) -> RankedLists:
-    """Rank the best candidates of every user.
-
-    Ties go to the smaller item index. Items with score NaN or -inf are not candidates.
-
-    Parameters
-    ----------
-    scores
-        `RankedLists`, a dense array or a SciPy matrix (users × items; stored entries are the candidates), or
-        a function that maps an array of user indices to rows of scores, one column per item.
-    ids
-        Ids of the rows and columns: `Interactions`, or a pair of `IdMap` for users and items. Without it,
-        ids are row and column numbers. A function requires it.
-    users
-        Indices of the users to score with a function; all users by default.
-    n_candidates
-        Maximum number of candidates per user.
-
-    Returns
-    -------
-    RankedLists
-        One list per user, best candidate first.
-
-    Raises
-    ------
-    ConfigError
-        If `n_candidates` is not a positive integer.
-    DataError
-        If the scores are none of the accepted kinds or do not match the ids.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> lists = sl.cutoff.top_candidates(np.array([[0.1, 0.9, 0.5]]), n_candidates=2)
-    >>> lists[0].items
-    [1, 2]
-    """
-    if type(n_candidates) is not int or n_candidates < 1:  # a cutoff has checked its own
-        check_whole(1, n_candidates=n_candidates)
-    if not (ids is None or isinstance(ids, (Interactions, tuple))):
-        raise DataError(
-            f"history must be Interactions, got a {type(ids).__name__}; use Interactions.from_frame."
-        )
-    if is_table(scores):
-        scores = read_candidates(scores)
-    if isinstance(scores, RankedLists):
-        return _from_lists(scores, n_candidates)
-    user_ids, item_ids = (ids.users, ids.items) if isinstance(ids, Interactions) else (ids or (None, None))
-    if isinstance(scores, type | str):
-        raise DataError(
-            f"scores must be RankedLists, an array, a SciPy matrix or a function, got {scores!r:.60}; "
-            "pass model.recommend(N=100), for example."
-        )
-    if callable(scores):
-        return _from_function(scores, user_ids, item_ids, users, n_candidates)
-    if issparse(scores):
-        return _from_sparse(csr_array(cast(Any, scores)), user_ids, item_ids, n_candidates)
-    return _from_dense(_to_matrix(scores), user_ids, item_ids, n_candidates)
-
-
-def is_table(scores: Scores) -> bool:
-    """Whether the candidates come as a table, a run or a file, with ids of their own."""
-    return isinstance(scores, Mapping | Path) or (
-        not isinstance(scores, RankedLists)
-        and any(hasattr(type(scores), name) for name in ("columns", "column_names", "to_df"))
-    )
-
-
-def _from_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
-    """RankedLists sorted by score, without scores of NaN or -inf, at most n_candidates each."""
-    valid = lists.scores > -np.inf
-    if not valid.all():
-        lists = lists.where(valid)
-    order = rank_rows(lists.indptr, lists.items, lists.scores)
-    if (order[1:] < order[:-1]).any():
-        lists = lists.reorder(order)
-    return lists.head(n_candidates) if (np.diff(lists.indptr) > n_candidates).any() else lists
-
-
-def probabilities_of(lists: RankedLists) -> Doubles:
-    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
-    assert lists.probabilities is not None
-    return lists.probabilities
-
-
-def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
-    """(n_candidates,) the order in which no probability of a list rises; None if none does.
-
-    Candidates after the first `n_candidates` of a list stay behind them, in their order.
-    """
-    p = lists.probabilities
-    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
-        return None
-    is_later, owner = lists.positions >= n_candidates, np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
-    return np.lexsort((np.where(is_later, 0.0, -p), is_later, owner))
-
-
-def _from_dense(
-    matrix: Floats, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int
-) -> RankedLists:
-    n_users, n_items = matrix.shape
-    indptr = np.arange(n_users + 1, dtype=np.int64) * n_items
-    items = np.arange(n_items, dtype=np.int32)
-    ranked = top_k(indptr, items, np.ascontiguousarray(matrix).ravel(), min(n_candidates, n_items))
-    return _to_lists(ranked, *_check_ids(user_ids, item_ids, n_users, n_items))
-
-
-def _from_sparse(
-    matrix: Any, user_ids: IdMap | None, item_ids: IdMap | None, n_candidates: int
-) -> RankedLists:
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    indptr, candidates = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32)
-    ranked = top_k(indptr, candidates, np.asarray(matrix.data, np.float32), n_candidates)
-    return _to_lists(ranked, *_check_ids(user_ids, item_ids, *matrix.shape))
-
-
-def _from_function(
-    score: Callable[[Ints], Any],
-    user_ids: IdMap | None,
-    item_ids: IdMap | None,
-    users: Ints | None,
-    n_candidates: int,
-) -> RankedLists:
-    """Score in blocks of users, so that memory does not grow with their number."""
-    if user_ids is None or item_ids is None:
-        raise DataError("a scoring function needs the ids of users and items, got none; pass history=.")
-    users = np.arange(len(user_ids), dtype=np.int32) if users is None else users
-    blocks = []
-    for start in range(0, users.size, BLOCK):
-        block = users[start : start + BLOCK]
-        rows = _to_matrix(score(block))
-        if rows.shape != (block.size, len(item_ids)):
-            raise DataError(
-                f"a scoring function must return one row per user and one column per item, "
-                f"{(block.size, len(item_ids))}, got {rows.shape}; return complete rows."
-            )
-        blocks.append(_from_dense(rows, None, item_ids, n_candidates))
-    lengths = [np.diff(lists.indptr) for lists in blocks]
-    return RankedLists(
-        users=IdMap(user_ids.to_ids(users)),
-        item_ids=item_ids,
-        indptr=starts(np.concatenate([*lengths, np.empty(0, np.int64)])),
-        items=np.concatenate([*(lists.items for lists in blocks), np.empty(0, np.int32)]),
-        scores=np.concatenate([*(lists.scores for lists in blocks), np.empty(0, np.float32)]),
-    )
-
-
-def _to_lists(ranked: tuple[Longs, Ints, Floats], users: IdMap, item_ids: IdMap) -> RankedLists:
-    indptr, items, scores = ranked
-    return RankedLists(users=users, item_ids=item_ids, indptr=indptr, items=items, scores=scores)
-
-
-def _to_matrix(scores: Any) -> Floats:
-    try:
-        matrix = np.asarray(scores, np.float32)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"scores must be RankedLists, an array, a SciPy matrix or a function, "
-            f"got {type(scores).__name__}; pass model.recommend(N=100), for example."
-        ) from None
-    if matrix.ndim != 2:
-        raise DataError(f"scores must be a users × items matrix, got {matrix.ndim} dimensions; reshape them.")
-    return matrix
-
-
-def _check_ids(
-    user_ids: IdMap | None, item_ids: IdMap | None, n_users: int, n_items: int
-) -> tuple[IdMap, IdMap]:
-    """Ids of rows and columns: the given maps, which must match the shape, or row and column numbers."""
-    users = IdMap.of(np.arange(n_users)) if user_ids is None else user_ids
-    items = IdMap.of(np.arange(n_items)) if item_ids is None else item_ids
-    if (len(users), len(items)) != (n_users, n_items):
-        raise DataError(
-            f"scores must have one row per user and one column per item of the given ids, "
-            f"{(len(users), len(items))}, got {(n_users, n_items)}; pass RankedLists for some users only."
-        )
-    return users, items
-
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Candidates with their outcomes; users without candidates may be labeled too."""
-
-    lists: RankedLists
-    relevant: Bools  # (n_candidates,)
-    n_relevant: Ints  # (n_lists,) distinct truth items, whether they are candidates or not
-    labeled: Bools  # (n_lists,) whether the user has truth rows, or is known to have none
-
-    @cached_property
-    def rows(self) -> Bools:
-        """(n_candidates,) whether the candidate's user is labeled."""
-        return np.repeat(self.labeled, np.diff(self.lists.indptr))
-
-    @property
-    def n_outcomes(self) -> int:
-        """Number of candidates whose outcome is known."""
-        return int(self.rows.sum())
-
-    @cached_property
-    def list_number(self) -> Ints:
-        """(n_candidates,) number of the list of each candidate."""
-        return np.repeat(np.arange(len(self.lists), dtype=np.int32), np.diff(self.lists.indptr))
-
-    @cached_property
-    def prefixes(self) -> ListSums:
-        """The sums of the list that ends with each candidate."""
-        return prefix_sums(self.lists.indptr, self.relevant, self.n_relevant)
-
-    @cached_property
-    def n_retrieved(self) -> Ints:
-        """(n_lists,) relevant items among the candidates."""
-        counts: Ints = sum_rows(self.lists.indptr, self.relevant).astype(np.int32)
-        return counts
-
-    @cached_property
-    def calibrations(self) -> dict[tuple[str, int], Any]:
-        """Calibrations fitted on these labels, by settings and history; several cutoffs may need one."""
-        return {}
-
-    def take(self, numbers: Ints) -> "Labels":
-        """The labels of these lists."""
-        lists = self.lists.take(numbers)
-        rows = take_rows(self.lists.indptr, numbers)[1]
-        return Labels(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers])
-
-    def rank(self, probabilities: Doubles) -> "Labels":
-        """The labels with these probabilities (n_candidates,), in their order."""
-        lists = replace(self.lists, probabilities=probabilities)
-        order = rank_by_probability(lists, max(lists.items.size, 1))
-        if order is None:
-            return replace(self, lists=lists)
-        return replace(self, lists=lists.reorder(order), relevant=self.relevant[order])
-
-    def utilities(self, metric: str, money: Money | None = None) -> Doubles:
-        """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
-        sums = self.prefixes._replace(money=money)
-        return np.where(self.rows, Metric.registry[metric].values(sums), np.nan)
-
-
-def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> Labels:
-    """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
-    truth = without_negative(truth)
-    indptr, items = truth.item_sets
-    pairs = ((truth.users, lists.users, "user id"), (truth.items, lists.item_ids, "item id"))
-    for truth_ids, ids, kind in pairs:
-        if len(ids):
-            truth_ids.check_type(ids.values[0], f"truth: {kind}")
-    user, item = truth.users.align(lists.users), truth.items.align(lists.item_ids)
-    n_relevant = np.where(user != UNKNOWN, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(
-        np.int32
-    )
-    relevant = np.zeros(lists.items.size, np.bool_)
-    chunk = Chunk(read_only(lists.indptr), read_only(lists.items), item, user, np.arange(len(lists)))
-    stamp, no_weights = np.full(len(truth.items), -1, np.int32), (np.empty(0, np.float32), np.empty(0))
-    mark_hits(chunk, Truth(indptr[:-1], indptr[1:], items, stamp, *no_weights), relevant)
-    labeled = n_relevant > 0
-    if users is not None:
-        numbers = lists.users.lookup(user_series(users))
-        if not (numbers != UNKNOWN).any():
-            raise DataError("users must name users who have lists, got none; pass the ids used in the lists.")
-        labeled[numbers[numbers != UNKNOWN]] = True
-    return Labels(lists, relevant, n_relevant, labeled)
-
-
-def label_candidates(
-    scores: Scores,
-    truth: Interactions,
-    history: Interactions | None,
-    users: Iterable[Any] | None,
-    n_candidates: int,
-) -> Labels:
-    """Candidates and labels of all users with truth rows, and of `users`."""
-    origin = scores.origin if isinstance(scores, RankedLists) else None
-    warn_if_trained_on((origin, history), truth, "the cutoff expects too much of every list")
-    ids = truth if history is None else history
-    numbers = ids.users.align(truth.users)[truth.active_users]
-    if users is not None:
-        users = user_series(users)
-        numbers = np.union1d(numbers, ids.users.lookup(users)).astype(np.int32)
-    numbers = numbers[numbers != UNKNOWN]
-    lists = top_candidates(scores, ids=ids, users=numbers, n_candidates=n_candidates)
-    return label_lists(lists, truth, users)
-
-
-def user_series(users: Iterable[Any]) -> Any:
-    """User ids as a series; a single string is not a collection of ids."""
-    if isinstance(users, str | bytes):
-        raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
-    return id_series(users)
-
-
-def label_to_fit(
-    scores: Scores,
-    truth: Interactions,
-    history: Interactions | None,
-    n_candidates: int,
-    users: Iterable[Any] | None = None,
-) -> Labels:
-    """The candidates with their outcomes, by user id; DataError if nothing can be learned from them."""
-    labels = label_candidates(scores, truth, history, users, n_candidates)
-    ids = labels.lists.users.values
-    if not ids.is_sorted():  # so that the order of users does not change the result, even in the last bit
-        labels = labels.take(ids.arg_sort().to_numpy())
-    if not labels.n_relevant.any():
-        raise DataError(
-            "truth must have rows of at least one user who has a list, got none; "
-            "pass the interactions that followed the scores, with the same user ids."
-        )
-    return labels
-
+from shortlist.types import Doubles, Floats, Ints
 
 MAX_CHARS = 60  # of one parameter in a repr
 
@@ -477,7 +149,7 @@ class Cutoff(SavedEstimator):
 
     def fit(
         self,
-        scores: Scores,
+        scores: AnyScores,
         truth: Interactions | Any,
         *,
         history: Interactions | Any = None,
@@ -531,7 +203,7 @@ class Cutoff(SavedEstimator):
         vars(self).update(fresh.fitted())
         return self
 
-    def lengths(self, scores: Scores, *, history: Interactions | Any = None) -> Ints:
+    def lengths(self, scores: AnyScores, *, history: Interactions | Any = None) -> Ints:
         """Compute the length of every list that `apply` returns.
 
         Parameters
@@ -562,7 +234,7 @@ class Cutoff(SavedEstimator):
         history = None if history is None else Interactions.of(history)
         return self._cut(self._ranked(self._candidates(scores, history), history), history).lengths
 
-    def apply(self, scores: Scores, *, history: Interactions | Any = None) -> RankedLists:
+    def apply(self, scores: AnyScores, *, history: Interactions | Any = None) -> RankedLists:
         """Cut every list at its length.
 
         Parameters
@@ -635,7 +307,7 @@ class Cutoff(SavedEstimator):
         True
         """
         history = None if history is None else Interactions.of(history)
-        return self._ranked(_from_lists(lists, max(lists.items.size, 1)), history)
+        return self._ranked(rank_lists(lists, max(lists.items.size, 1)), history)
 
     def prepare(self) -> Callable[[npt.ArrayLike], Ints]:
         """Return a function that cuts one list, for a server that has the scores of one user at a time.
@@ -750,7 +422,7 @@ class Cutoff(SavedEstimator):
             Fingerprint of the model; None for lists from elsewhere.
         """
 
-    def _candidates(self, scores: Scores, history: Interactions | None) -> RankedLists:
+    def _candidates(self, scores: AnyScores, history: Interactions | None) -> RankedLists:
         """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
         ids: Any = history
         if history is None:
@@ -792,7 +464,7 @@ class Cutoff(SavedEstimator):
                 check_ids(vars(self), name)
 
     @abstractmethod
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         """Set the fitted attributes from labeled candidates."""
 
     @abstractmethod
@@ -823,7 +495,7 @@ def fit_cutoffs(
     users: Iterable[Any] | None = None,
 ) -> list[Cutoff]:
     """Fitted copies, as if each was fitted alone; they share labels and calibrations."""
-    labels: dict[int, Labels] = {}  # by number of candidates
+    labels: dict[int, LabeledLists] = {}  # by number of candidates
     fitted = []
     for cutoff in cutoffs:
         fresh, n = cutoff.clone(), cutoff.candidates_needed()

@@ -8,9 +8,9 @@ import numpy as np
 from shortlist.core.checks import check_array, check_bool, check_float_value, check_names
 from shortlist.core.glm import POISSON, glm_fit, linear_predictor
 from shortlist.core.params import Estimator, check_number
-from shortlist.cutoff.base import Labels
 from shortlist.cutoff.calibration import basket_sizes
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.types import Doubles, Ints
@@ -40,7 +40,7 @@ class BasketSize(Estimator):
         check_array(fitted, "beta_", np.float64, (n + 1,))
         check_float_value(fitted, "dispersion_", 0, 1e300)
 
-    def fit(self, labels: Labels, counts: Ints, history: Interactions | None) -> Self:
+    def fit(self, labels: LabeledLists, counts: Ints, history: Interactions | None) -> Self:
         """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""
         columns = _columns(labels.lists, history, labels.lists.expected_sizes)
         self.uses_history_ = history is not None

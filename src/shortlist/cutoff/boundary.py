@@ -5,9 +5,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shortlist.cutoff.base import CutLists, Cutoff, Labels, check_interval
+from shortlist.cutoff.base import CutLists, Cutoff, check_interval
 from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.types import Floats
@@ -53,7 +54,7 @@ class Boundary(Cutoff):
         if self.t is not None:
             check_interval("t", self.t, low=-np.inf, high=np.inf, advice="pass None for empty lists.")
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._boundary(labels.lists)
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:

@@ -19,16 +19,11 @@ from shortlist.core.checks import (
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
-from shortlist.cutoff.base import (
-    Cutoff,
-    Labels,
-    SavedEstimator,
-    Scores,
-    label_candidates,
-    top_candidates,
-)
+from shortlist.cutoff.base import Cutoff, SavedEstimator
+from shortlist.cutoff.candidates import AnyScores, label_candidates, top_candidates
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import fill_basket_sizes, fill_history_features, fill_rank_features
@@ -147,7 +142,7 @@ class Calibration(SavedEstimator):
 
     def fit(
         self,
-        scores: Scores,
+        scores: AnyScores,
         truth: Interactions,
         *,
         history: Interactions | None = None,
@@ -189,7 +184,7 @@ class Calibration(SavedEstimator):
         truth, history = Interactions.of(truth), None if history is None else Interactions.of(history)
         return self.fit_labels(label_candidates(scores, truth, history, users, self.n_candidates), history)
 
-    def fit_labels(self, labels: Labels, history: Interactions | None) -> Self:
+    def fit_labels(self, labels: LabeledLists, history: Interactions | None) -> Self:
         """Fit on candidates that are already labeled.
 
         Parameters
@@ -224,7 +219,7 @@ class Calibration(SavedEstimator):
         self.method_ = method
         return self
 
-    def probabilities(self, scores: Scores, *, history: Interactions | None = None) -> Doubles:
+    def probabilities(self, scores: AnyScores, *, history: Interactions | None = None) -> Doubles:
         """Estimate the probability of every candidate.
 
         Parameters
@@ -284,7 +279,7 @@ class Calibration(SavedEstimator):
             )
         return self._from_features(lists, values, history if self.uses_history_ else None)
 
-    def apply(self, scores: Scores, *, history: Interactions | None = None) -> RankedLists:
+    def apply(self, scores: AnyScores, *, history: Interactions | None = None) -> RankedLists:
         """Return the candidates with their probabilities.
 
         Parameters
@@ -344,7 +339,7 @@ class Calibration(SavedEstimator):
                 raise file_error("logistic_", "must be an AdditiveLogistic")
             self.logistic_.check_columns(1 if method == "platt" else n_columns)
 
-    def _choose(self, labels: Labels, history: Interactions | None) -> str:
+    def _choose(self, labels: LabeledLists, history: Interactions | None) -> str:
         """Choose the method with the lowest log loss in two-fold cross-validation over users."""
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
         halves = [labels.take(numbers[::2]), labels.take(numbers[1::2])]
@@ -402,7 +397,7 @@ class CalibratedCutoff(Cutoff):
         if not isinstance(calibration, Calibration) or "method_" not in vars(calibration):
             raise file_error("calibration_", "must be a fitted Calibration")
 
-    def _calibrate(self, labels: Labels, history: Interactions | None) -> None:
+    def _calibrate(self, labels: LabeledLists, history: Interactions | None) -> None:
         """Fit the calibration on labeled candidates."""
         given = self.calibration
         calibration = Calibration(method=given) if isinstance(given, str) else given.clone()
@@ -438,7 +433,7 @@ class CalibratedCutoff(Cutoff):
         calibration: Calibration = self.need("calibration_")
         return calibration.predict(lists, history)
 
-    def _rank_labels(self, labels: Labels, history: Interactions | None) -> Labels:
+    def _rank_labels(self, labels: LabeledLists, history: Interactions | None) -> LabeledLists:
         """The labels in the order in which `apply` shows the candidates."""
         p = self._probabilities(labels.lists, history)
         return labels if p is None else labels.rank(p)

@@ -8,13 +8,7 @@ import numpy as np
 from shortlist.core.checks import check_array, check_float_value, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.params import check_choice, check_flag
-from shortlist.cutoff.base import (
-    CutLists,
-    Cutoff,
-    Labels,
-    check_interval,
-    probabilities_of,
-)
+from shortlist.cutoff.base import CutLists, Cutoff, check_interval
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.threshold import (
@@ -26,6 +20,7 @@ from shortlist.cutoff.threshold import (
     user_utilities,
 )
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists, probabilities_of
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.kernels.lists import compute_independent_utilities, compute_joint_utilities
@@ -78,7 +73,7 @@ class ExpectedUtility(CalibratedCutoff):
             if not isinstance(value, BasketSize) or not value.fitted():
                 raise file_error(name, "must be a fitted BasketSize")
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._calibrate(labels, history)
         labels = self._rank_labels(labels, history)
         lists, p = labels.lists, probabilities_of(labels.lists)
@@ -99,7 +94,7 @@ class ExpectedUtility(CalibratedCutoff):
         if self.coverage is not None:
             self.floor_ = coverage_threshold(best[best > 0], best.size, self.coverage)
 
-    def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
+    def _choose(self, labels: LabeledLists, p: Doubles, history: Interactions | None) -> str:
         """Choose "both", unless another size is better on validation data by more than one standard error."""
         lengths = [self._curve(labels.lists, p, history, size)[1] for size in SIZES]
         return SIZES[choose_by_standard_error([user_utilities(labels, n, self.target) for n in lengths])]
@@ -298,7 +293,7 @@ class ExpectedF1(ExpectedUtility):
                 f"{self.size!r}; the number of relevant items is that of the candidates of a request."
             )
 
-    def _choose(self, labels: Labels, p: Doubles, history: Interactions | None) -> str:
+    def _choose(self, labels: LabeledLists, p: Doubles, history: Interactions | None) -> str:
         return "probabilities" if self.count_empty_as_correct else super()._choose(labels, p, history)
 
     def _value_of_empty(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
@@ -400,7 +395,7 @@ class ExpectedValue(CalibratedCutoff):
     def _summary(self) -> str:
         return self._calibration_summary()
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._calibrate(labels, history)
 
     def reuse_calibration(self, other: Cutoff | None, *, has_probabilities: bool) -> bool:
@@ -487,7 +482,7 @@ class Budget(CalibratedCutoff):
         check_array(vars(self), "prices_", np.float64, (None,), ascending=True)
         check_array(vars(self), "demands_", np.float64, (self.prices_.size,), low=0)
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._calibrate(labels, history)
         lists = self._rank_labels(labels, history).lists
         values = np.sort(self._values(lists))[::-1]

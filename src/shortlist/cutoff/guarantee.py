@@ -15,9 +15,10 @@ from scipy.special import bdtr
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
 from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_choice, check_whole, short_repr
-from shortlist.cutoff.base import CutLists, Labels, check_interval, label_lists
+from shortlist.cutoff.base import CutLists, check_interval
 from shortlist.cutoff.threshold import ThresholdCutoff, count_above
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists, label_lists
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
 from shortlist.kernels.lists import bet_on_losses
@@ -234,7 +235,7 @@ class Guarantee(ThresholdCutoff):
             n = check_whole_value(vars(self), "n_updates_", 1, MAX_UPDATES)
             check_float_value(vars(self), "total_", 0, n)
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         numbers = np.flatnonzero(labels.labeled).astype(np.int32)
         numbers = numbers[np.random.default_rng(self.seed).permutation(numbers.size)]
         if self.on == "probability":  # the calibration has seen the outcomes of its users
@@ -269,7 +270,7 @@ class Guarantee(ThresholdCutoff):
         numbers = range(self.grid_.size)
         return reversed(numbers) if self.min_precision is None else numbers
 
-    def _losses(self, labels: Labels, lengths: Ints) -> Doubles:
+    def _losses(self, labels: LabeledLists, lengths: Ints) -> Doubles:
         """(n_lists,) loss of each list at these lengths, from 0 to 1; NaN for a list that does not count."""
         shown = lengths > 0
         if self.max_empty is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from shortlist.core.checks import check_array, check_bool, check_float_value, file_error
 from shortlist.core.metrics import Metric, metrics_of_length
 from shortlist.core.params import check_choice
-from shortlist.cutoff.base import CutLists, Cutoff, Labels
+from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import (
@@ -17,6 +17,7 @@ from shortlist.cutoff.threshold import (
     user_utilities,
 )
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.kernels.glm import (
@@ -106,7 +107,7 @@ class UtilityRegression(Cutoff):
         check_array(fitted, "scale_", np.float64, (n,), low=1e-300)
         check_array(fitted, "weights_", np.float64, (None, n + 1))
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         usable = labels.labeled & (np.diff(labels.lists.indptr) > 0)
         labels = labels.take(np.flatnonzero(usable).astype(np.int32))
         lists = labels.lists
@@ -136,7 +137,9 @@ class UtilityRegression(Cutoff):
         if self.ridge_ == np.inf and len(lists):  # exactly the fixed N, whatever the last bits of the curve
             self.weights_[:, 0] -= np.arange(len(self.weights_)) != best_length(labels, self.target) - 1
 
-    def _sums(self, labels: Labels, history: Interactions | None, fold: Ints) -> tuple[Doubles, Doubles]:
+    def _sums(
+        self, labels: LabeledLists, history: Interactions | None, fold: Ints
+    ) -> tuple[Doubles, Doubles]:
         """Per fold: (n_lengths, n_columns) columns times utilities, (n_columns, n_columns) their squares."""
         rows, lists = self._rows(labels.lists, history), labels.lists
         products = np.zeros((N_FOLDS, int(self.ranks_[-1]), rows.shape[1]))

@@ -15,15 +15,10 @@ from shortlist.core.metrics import (
     sums_at_n,
 )
 from shortlist.core.params import MAX_WHOLE, check_choice, check_whole
-from shortlist.cutoff.base import (
-    CutLists,
-    Cutoff,
-    Labels,
-    check_interval,
-    probabilities_of,
-)
+from shortlist.cutoff.base import CutLists, Cutoff, check_interval
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists, probabilities_of
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import lower_to_running_minimum
@@ -34,7 +29,7 @@ TARGETS = ("f1", "ndcg")  # metrics whose expectation is computed
 ON = ("score", "probability")
 
 
-def user_utilities(labels: Labels, lengths: Ints, target: str, money: Money | None = None) -> Doubles:
+def user_utilities(labels: LabeledLists, lengths: Ints, target: str, money: Money | None = None) -> Doubles:
     """(n_labeled,) utility of lists of these lengths for labeled users; 0 for an empty list."""
     ends = labels.lists.indptr[:-1] + lengths - 1
     shown = labels.labeled & (lengths > 0)
@@ -43,7 +38,7 @@ def user_utilities(labels: Labels, lengths: Ints, target: str, money: Money | No
     return utility[labels.labeled]
 
 
-def best_length(labels: Labels, target: str, money: Money | None = None) -> int:
+def best_length(labels: LabeledLists, target: str, money: Money | None = None) -> int:
     """The N with the highest mean over all labeled users; the smaller on ties; 0 if all lose money."""
     longest = int(np.diff(labels.lists.indptr).max(initial=1))
     truth = labels.relevant, labels.n_relevant
@@ -66,7 +61,7 @@ def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles)
     return lengths
 
 
-def best_threshold(values: Doubles, labels: Labels, target: str, money: Money | None = None) -> float:
+def best_threshold(values: Doubles, labels: LabeledLists, target: str, money: Money | None = None) -> float:
     """The threshold with the highest mean utility; the strictest on ties. Values never rise in a list."""
     utility = labels.utilities(target, money)
     before = np.concatenate([[0.0], utility[:-1]])
@@ -172,7 +167,7 @@ class FixedN(Cutoff):
         super()._check_fitted()
         check_whole_value(vars(self), "N_", 0, MAX_WHOLE)
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         money = Money.of(self.gain, self.cost)
         self.N_ = best_length(labels, self.target, money) if self.N is None else self.N
 
@@ -268,7 +263,7 @@ class Threshold(ThresholdCutoff):
         super()._check_fitted()
         check_float_value(vars(self), "threshold_")
 
-    def _fit_labels(self, labels: Labels, history: Interactions | None) -> None:
+    def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         if self.on == "probability":
             self._calibrate(labels, history)
             labels = self._rank_labels(labels, history)

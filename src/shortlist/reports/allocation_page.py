@@ -9,8 +9,8 @@ import polars as pl
 import shortlist as sl
 from shortlist.core.charts import Mark, Series, legend, length_chart, line_chart
 from shortlist.cutoff.allocation import Allocation, measure_volumes
-from shortlist.cutoff.base import label_lists
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.evaluation.significance import PairedTest, paired_test
 from shortlist.kernels.rows import sum_rows

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from shortlist.cutoff.base import label_lists
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 

@@ -26,7 +26,7 @@ def test_ids_default_to_row_and_column_numbers():
 
 
 def test_function_is_called_in_blocks_of_the_given_users(monkeypatch):
-    monkeypatch.setattr("shortlist.cutoff.base.BLOCK", 1)
+    monkeypatch.setattr("shortlist.cutoff.candidates.BLOCK", 1)
     called = []
 
     def score(users):

@@ -1,0 +1,128 @@
+"""Lists joined with what their users did next, by user and item id."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
+from shortlist.data.ids import UNKNOWN, id_series
+from shortlist.data.interactions import Interactions, without_negative
+from shortlist.data.lists import RankedLists
+from shortlist.errors import DataError
+from shortlist.kernels.lists import Chunk, Truth, mark_hits
+from shortlist.kernels.rows import read_only, sum_rows, take_rows
+from shortlist.types import Bools, Doubles, Ints, Longs
+
+
+def probabilities_of(lists: RankedLists) -> Doubles:
+    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
+    assert lists.probabilities is not None
+    return lists.probabilities
+
+
+def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
+    """(n_candidates,) the order in which no probability of a list rises; None if none does.
+
+    Candidates after the first `n_candidates` of a list stay behind them, in their order.
+    """
+    p = lists.probabilities
+    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
+        return None
+    is_later, owner = lists.positions >= n_candidates, np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
+    return np.lexsort((np.where(is_later, 0.0, -p), is_later, owner))
+
+
+@dataclass(frozen=True, eq=False)
+class LabeledLists:
+    """Candidates with their outcomes; users without candidates may be labeled too."""
+
+    lists: RankedLists
+    relevant: Bools  # (n_candidates,)
+    n_relevant: Ints  # (n_lists,) distinct truth items, whether they are candidates or not
+    labeled: Bools  # (n_lists,) whether the user has truth rows, or is known to have none
+
+    @cached_property
+    def rows(self) -> Bools:
+        """(n_candidates,) whether the candidate's user is labeled."""
+        return np.repeat(self.labeled, np.diff(self.lists.indptr))
+
+    @property
+    def n_outcomes(self) -> int:
+        """Number of candidates whose outcome is known."""
+        return int(self.rows.sum())
+
+    @cached_property
+    def list_number(self) -> Ints:
+        """(n_candidates,) number of the list of each candidate."""
+        return np.repeat(np.arange(len(self.lists), dtype=np.int32), np.diff(self.lists.indptr))
+
+    @cached_property
+    def prefixes(self) -> ListSums:
+        """The sums of the list that ends with each candidate."""
+        return prefix_sums(self.lists.indptr, self.relevant, self.n_relevant)
+
+    @cached_property
+    def n_retrieved(self) -> Ints:
+        """(n_lists,) relevant items among the candidates."""
+        counts: Ints = sum_rows(self.lists.indptr, self.relevant).astype(np.int32)
+        return counts
+
+    @cached_property
+    def calibrations(self) -> dict[tuple[str, int], Any]:
+        """Calibrations fitted on these labels, by settings and history; several cutoffs may need one."""
+        return {}
+
+    def take(self, numbers: Ints) -> "LabeledLists":
+        """The labels of these lists."""
+        lists = self.lists.take(numbers)
+        rows = take_rows(self.lists.indptr, numbers)[1]
+        return LabeledLists(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers])
+
+    def rank(self, probabilities: Doubles) -> "LabeledLists":
+        """The labels with these probabilities (n_candidates,), in their order."""
+        lists = replace(self.lists, probabilities=probabilities)
+        order = rank_by_probability(lists, max(lists.items.size, 1))
+        if order is None:
+            return replace(self, lists=lists)
+        return replace(self, lists=lists.reorder(order), relevant=self.relevant[order])
+
+    def utilities(self, metric: str, money: Money | None = None) -> Doubles:
+        """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
+        sums = self.prefixes._replace(money=money)
+        return np.where(self.rows, Metric.registry[metric].values(sums), np.nan)
+
+
+def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> LabeledLists:
+    """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
+    truth = without_negative(truth)
+    indptr, items = truth.item_sets
+    pairs = ((truth.users, lists.users, "user id"), (truth.items, lists.item_ids, "item id"))
+    for truth_ids, ids, kind in pairs:
+        if len(ids):
+            truth_ids.check_type(ids.values[0], f"truth: {kind}")
+    user, item = truth.users.align(lists.users), truth.items.align(lists.item_ids)
+    n_relevant = np.where(user != UNKNOWN, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(
+        np.int32
+    )
+    relevant = np.zeros(lists.items.size, np.bool_)
+    chunk = Chunk(read_only(lists.indptr), read_only(lists.items), item, user, np.arange(len(lists)))
+    stamp, no_weights = np.full(len(truth.items), -1, np.int32), (np.empty(0, np.float32), np.empty(0))
+    mark_hits(chunk, Truth(indptr[:-1], indptr[1:], items, stamp, *no_weights), relevant)
+    labeled = n_relevant > 0
+    if users is not None:
+        numbers = lists.users.lookup(user_series(users))
+        if not (numbers != UNKNOWN).any():
+            raise DataError("users must name users who have lists, got none; pass the ids used in the lists.")
+        labeled[numbers[numbers != UNKNOWN]] = True
+    return LabeledLists(lists, relevant, n_relevant, labeled)
+
+
+def user_series(users: Iterable[Any]) -> pl.Series:
+    """User ids as a series; a single string is not a collection of ids."""
+    if isinstance(users, str | bytes):
+        raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
+    return id_series(users)
