@@ -1,5 +1,7 @@
 """refit: the same settings on more data, refused if they are worse on the latest day."""
 
+import math
+
 import numpy as np
 import polars as pl
 import pytest
@@ -8,17 +10,18 @@ import shortlist as sl
 from shortlist.auto.fit import refit
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
+from shortlist.evaluation import paired_test
 
 DAY = 86_400_000_000
 
 
-def rows(days, item):
-    """Twenty users who buy one item every day."""
+def rows(days, item, n_users=20):
+    """Users who buy one item every day."""
     return pl.DataFrame(
         {
-            "user_id": [f"u{user}" for day in days for user in range(20)],
-            "item_id": [item(day, user) for day in days for user in range(20)],
-            "timestamp": [day * DAY for day in days for _ in range(20)],
+            "user_id": [f"u{user}" for day in days for user in range(n_users)],
+            "item_id": [item(day, user) for day in days for user in range(n_users)],
+            "timestamp": [day * DAY for day in days for _ in range(n_users)],
         }
     ).with_columns(pl.col("timestamp").cast(pl.Datetime("us")))
 
@@ -37,8 +40,10 @@ def test_new_model_learns_from_history_and_events():
     result = refit(old, sl.Interactions.from_frame(rows(range(10, 13), own_item)))
     assert result.model is not None
     assert result.model.history_.n_rows == 13 * 20
-    assert result.n_lists == 20  # one list per user on the latest day
+    assert result.n_lists == result.n_users == 20  # one list per user on the latest day
     assert result.old_f1 == result.new_f1 == 1.0
+    assert result.users_needed == 16
+    assert "20 users, with whom a loss of 28% of the F1 would probably have shown" in result.reason
     assert isinstance(result.model, sl.PersonalFrequency)
 
 
@@ -49,15 +54,15 @@ def test_old_model_is_not_changed():
 
 
 def test_a_model_of_content_needs_all_items_again():
-    data = sl.Interactions.from_frame(rows(range(10), own_item))
+    data = sl.Interactions.from_frame(rows(range(10), own_item, 40))
     table = pl.DataFrame({"item_id": [f"i{n}" for n in range(6)], "topic": ["tea", "soap"] * 3})
-    old = sl.ContentProfile().fit(data, items=table[:5]).set_cutoff(sl.cutoff.FixedN(N=1))
-    events = sl.Interactions.from_frame(rows(range(10, 13), own_item))
+    old = sl.ContentProfile().fit(data, items=table[:5]).set_cutoff(sl.cutoff.FixedN(N=2))
+    events = sl.Interactions.from_frame(rows(range(10, 13), own_item, 40))
     with pytest.raises(ConfigError, match="which a refit needs again") as error:
         refit(old, events)
     assert error.value.parameter == "items"
     new = refit(old, events, items=Items.of(table)).model
-    assert new.history_.n_rows == 13 * 20
+    assert new.history_.n_rows == 13 * 40
     assert "i5" in new.items_, "nobody bought it, so it is known from the table alone"
 
 
@@ -69,10 +74,10 @@ def test_worse_model_is_refused(monkeypatch):
     result = refit(old, events)
     assert result.model is None
     assert result.new_f1 < result.old_f1
-    assert result.reason == "the new model is worse on the latest day"
+    assert result.reason == "the new model is worse on the latest days"
 
 
-def test_without_new_days_nothing_is_compared():
+def test_without_new_events_nothing_is_compared():
     result = refit(fitted(range(10)), None)
     assert result.model is not None
     assert np.isnan(result.new_f1)
@@ -90,13 +95,43 @@ def test_settings_stay():
 def test_progress_names_the_steps():
     lines = []
     refit(fitted(range(10)), sl.Interactions.from_frame(rows(range(10, 12), own_item)), progress=lines.append)
-    assert "checking on the latest day" in lines
+    assert "checking on the latest days" in lines
     assert "fitting on everything" in lines
 
 
-def test_one_event_on_a_new_day_is_enough():
-    event = rows([10], own_item).head(1)
-    assert refit(fitted(range(10)), sl.Interactions.from_frame(event)).n_lists == 1
+@pytest.mark.parametrize(
+    ("new", "says"),
+    [
+        (rows([10], own_item).head(1), "too few users to compare: 1, and about 16 are needed"),
+        (rows([10], lambda *_: "new"), "no list of 20 users had a success of the model in service"),
+        (rows([9], lambda *_: "i1"), "no event is later than those of the old model"),
+    ],
+)
+def test_too_few_users_activate_nothing(new, says):
+    result = refit(fitted(range(10)), sl.Interactions.from_frame(new))
+    assert result.model is None
+    assert says in result.reason
+
+
+def test_few_users_a_day_are_compared_on_several_days():
+    """Five lists a day: half of the new days are held out, a week at most."""
+    new = rows(range(10, 50), own_item).filter(pl.col("user_id").is_in([f"u{n}" for n in range(5)]))
+    assert refit(fitted(range(10)), sl.Interactions.from_frame(new)).n_lists == 5 * 7
+    assert refit(fitted(range(10)), sl.Interactions.from_frame(new.head(5 * 6))).n_lists == 5 * 3
+
+
+def test_the_loss_that_is_named_is_found_four_times_of_five():
+    """Simulated: users lose their F1 with the probability that is called the smallest loss."""
+    from shortlist.auto.fit import LARGEST_LOSS, LEVEL, NOTICED
+
+    rng, n_found = np.random.default_rng(0), 0
+    f1 = np.where(rng.random(100_000) < 0.2, rng.uniform(0.2, 1, 100_000), 0)
+    needed = math.ceil(NOTICED * (f1**2).mean() / f1.mean() ** 2 / LARGEST_LOSS - NOTICED)
+    for _ in range(200):
+        old = rng.choice(f1, needed)
+        new = np.where(rng.random(needed) < LARGEST_LOSS, 0, old)
+        n_found += paired_test(new, old, resamples=1_000).p_bootstrap < LEVEL
+    assert n_found / 200 > 0.75
 
 
 def guaranteed():
@@ -110,7 +145,7 @@ def guaranteed():
     return model.set_cutoff(moved)
 
 
-def later_events(model, n=200):
+def later_events(model, n=1_500):
     """Events on the two days after the history."""
     end = int(model.history_.time.max()) // DAY + 1
     known = model.history_.to_frame().head(n)

@@ -46,6 +46,12 @@ def start(folder, **settings):
     )
 
 
+def usual_items(path, users):
+    """User → the item that a model puts first for the user."""
+    model = sl.load_model(path)
+    return {row.user_id: row.items[0] for row in model.recommend(users, N=1, filter_seen=False)}
+
+
 def logged_lists(store):
     """All rows of the log, oldest first."""
     return store._rows(sa.select(lists).order_by(lists.c.made, lists.c.list_id))

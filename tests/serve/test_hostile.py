@@ -31,7 +31,7 @@ from shortlist.serve.service import DAY_SECONDS, Service
 from shortlist.serve.store import EventStore, RowError, StoreError, StoreWriter
 from shortlist.serve.tokens import create_token
 from tests.postgres import PostgresServer, started
-from tests.serve.conftest import logged_lists, start
+from tests.serve.conftest import logged_lists, start, usual_items
 from tests.serve.server import free_port
 from tests.serve.test_app import wait_for
 
@@ -861,7 +861,8 @@ class TestErasure:
         store.create()
         before = sl.load_model(folder / "shop.shortlist").history_
         store.forget_user("u1")
-        rows = [stored_row(n, user_id=f"u{n + 2}", item_id="i3") for n in range(40)]
+        usual = usual_items(folder / "shop.shortlist", [f"u{n + 2}" for n in range(80)]).items()
+        rows = [stored_row(n, user_id=user, item_id=item) for n, (user, item) in enumerate(usual)]
         store.add_events([rows])
         assert main(["service", "refit", str(folder / "shop.shortlist"), "--json"]) == 0
         active = store.activations(1)[0]
@@ -869,7 +870,7 @@ class TestErasure:
         assert "u1" not in refitted.users_
         assert "u2" in refitted.users_
         lost = int((before.user == before.users.index("u1")).sum())
-        assert refitted.history_.n_rows == before.n_rows - lost + 40
+        assert refitted.history_.n_rows == before.n_rows - lost + 80
         assert active.forgotten_until == 1
         store.add_events([[stored_row(99, user_id="u1", event_id="again")]])
         served = Deployment(folder, store)

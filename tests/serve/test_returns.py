@@ -12,7 +12,7 @@ from shortlist.cli import main
 from shortlist.serve.deployment import Deployment
 from shortlist.serve.feedback import Feedback
 from shortlist.serve.store import EventStore, ListRow
-from tests.serve.conftest import start
+from tests.serve.conftest import start, usual_items
 from tests.serve.test_app import wait_for
 
 
@@ -165,13 +165,14 @@ def test_the_history_is_that_of_a_file_with_the_same_rows(shop):
 def test_a_refit_learns_from_what_was_kept(shop, capsys):
     rows = [stored(n, f"u{n}", "i1", 40, 1.0) for n in range(1, 30)]
     rows += [stored(100 + n, f"u{n}", "i1", 41, -1.0) for n in range(1, 11)]
-    rows += [stored(200 + n, f"u{n}", "i2", 42, 1.0) for n in range(1, 30)]
+    usual = usual_items(shop / "shop.shortlist", [f"u{n}" for n in range(1, 30)])
+    rows += [stored(200 + n, f"u{n}", usual[f"u{n}"], 42, 1.0) for n in range(1, 30)]
     before = sl.load_model(shop / "shop.shortlist").history_.n_rows
     new_store(shop, "shop.events", [rows[:20], rows[20:]]).close()
     db = f"sqlite:///{shop / 'shop.events.sqlite'}"
     assert main(["service", "refit", str(shop / "shop.shortlist"), "--db", db, "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
-    history = sl.load_model(shop / about["model"]).history_
+    history = sl.load_model(shop / about["file"]).history_
     assert about["lists"] == 29
     assert history.n_rows == before + 29 + 29 - 10
     latest = history.to_frame().filter(pl.col("timestamp") > pl.datetime(2025, 2, 1), item_id="i1")

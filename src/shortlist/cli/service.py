@@ -147,9 +147,9 @@ def refit_model(
     """Fit the served model again with the stored events, and activate it if it is not worse.
 
     Run it from cron, a systemd timer or a CronJob. The new model is checked
-    against the one in service on the latest day. If it is not worse, it is saved
-    into the folder of the model and activated; running services switch to it
-    without a restart.
+    against the one in service on the latest days. If it is not worse, for enough
+    users to show it, it is saved into the folder of the model and activated;
+    running services switch to it without a restart.
 
     Variables of the service, such as SHORTLIST_SERVE_DB, are read too.
 
@@ -188,6 +188,7 @@ def refit_model(
         checksum = save_model(result.model, folder)
         store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
         Deployment(folder, store, keep_models=config.keep_models).remove_unused()
+    store.put_setting("refit", "" if name else result.reason)
     store.close()
     about = {
         "model": name,
@@ -195,9 +196,13 @@ def refit_model(
         "old_f1": result.old_f1,
         "new_f1": result.new_f1,
         "lists": result.n_lists,
+        "users": result.n_users,
+        "users_needed": result.users_needed,
+        "smallest_loss": result.smallest_loss,
         "reason": result.reason,
     }
     if json:
         return show_json(about)
     outcome = "kept the model in service" if name is None else f"activated {name}"
-    return show_text(f"{outcome}: {result.reason} (F1 {result.new_f1:.4f}, before {result.old_f1:.4f}).")
+    scores = f" (F1 {result.new_f1:.4f}, before {result.old_f1:.4f})" if result.n_users else ""
+    return show_text(f"{outcome}: {result.reason}{scores}.")

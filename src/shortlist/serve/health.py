@@ -202,9 +202,15 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     )
 
 
-def _check_surroundings(token_problem: str | None, events_behind: int, *, has_jumped: bool) -> list[Check]:
-    """What is only worth a line when it is wrong: the clock, the token file and late feedback."""
+def _check_surroundings(
+    token_problem: str | None, events_behind: int, refused: str | None, *, has_jumped: bool
+) -> list[Check]:
+    """What is only worth a line when it is wrong: a refit, the clock, the token file and late feedback."""
     checks = []
+    if refused:
+        sentence = f"The latest refit kept the model in service: {refused}."
+        action = "Refit again when more events have arrived, or activate a model yourself."
+        checks.append(Check("Refit", WARNING, "refused", sentence, action))
     if events_behind > MAX_BEHIND:
         sentence = f"{events_behind:,} events have not been compared with the lists before them yet."
         action = "Nothing is lost: guarantee and calibration show an earlier state until they catch up."
@@ -330,7 +336,10 @@ def describe_status(
                 *run_checks(total, recent, lengths, expected_lengths, deployment, now),
                 *(check_monitor(name, monitor) for name, monitor in monitors.items()),
                 *_check_surroundings(
-                    token_problem, feedback.events_behind(served), has_jumped=store.has_jumped
+                    token_problem,
+                    feedback.events_behind(served),
+                    store.setting("refit"),
+                    has_jumped=store.has_jumped,
                 ),
             )
         ],

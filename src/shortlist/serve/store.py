@@ -680,6 +680,13 @@ class EventStore:
         with self._begin() as connection:
             return connection.execute(upsert).first() is not None
 
+    def put_setting(self, name: str, value: str) -> None:
+        """Store a text under a name."""
+        insert = self._insert(settings).values({"name": name, "value": value})
+        upsert = insert.on_conflict_do_update(index_elements=["name"], set_={"value": value})
+        with self._begin() as connection:
+            connection.execute(upsert)
+
     def setting(self, name: str) -> str | None:
         """The text stored under a name."""
         with self._read() as connection:
