@@ -2,8 +2,6 @@
 
 python benchmarks/serve.py            # about ten minutes, writes benchmarks/results/serve.json
 python benchmarks/serve.py --quick    # about a minute, writes nothing
-python benchmarks/serve.py --before ../earlier    # an earlier checkout of the project in the same run
-python benchmarks/serve.py --profile --before ../earlier    # without HTTP, writes serve_profile.json
 
 Lists have at most ten items, as those of the echo and of implicit; one more run leaves them as long as the
 model wants. The load generator runs on this machine and shares its cores with the server, so the processor
@@ -21,7 +19,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +33,6 @@ MAX_ITEMS = 10  # places on the page: the echo writes and implicit returns as ma
 WHOLE = "DKBPRMF, whole lists"  # no limit: everything above the boundary
 MODELS = ("DKBPRMF", WHOLE, "HRM", "TwoStage")
 SERVERS = ("echo", "implicit", *MODELS)
-BEFORE = ", before"  # a server with the code of an earlier checkout
 
 
 # ------------------------------------------------------------------ servers, each in a process of its own
@@ -132,177 +128,6 @@ def prepare(folder: Path, dataset: str) -> list[str]:
     return users
 
 
-# ------------------------------------------------------------------ processor time without HTTP
-def processor_ms(call: Callable[[], Any], repeats: int) -> float:
-    """Milliseconds of processor time of one call, the median of five runs of so many calls."""
-    runs = []
-    for _ in range(5):
-        start = time.process_time()
-        for _ in range(repeats):
-            call()
-        runs.append((time.process_time() - start) / repeats * 1000)
-    return float(np.median(runs))
-
-
-def profile(folder: Path) -> dict[str, Any]:
-    """Processor milliseconds of lists and events in the library, and of the imports of the service."""
-    start = time.process_time()
-    import shortlist.serve.app
-    import shortlist.serve.run
-
-    found: dict[str, Any] = {"imports": (time.process_time() - start) * 1000}
-    import shortlist as sl
-
-    sl.set_threads(1)
-    for name in ("DKBPRMF", "TwoStage"):
-        model = sl.load_model(folder / f"{name}.shortlist").prepare()
-        users = np.random.default_rng(0).permutation(model.users_.values.to_list())[:1024].tolist()
-        one, many = iter(users * 100), iter(range(10**9))
-
-        def ask_one(model: Any = model, one: Any = one) -> None:
-            model.recommend([next(one)], max_items=MAX_ITEMS)
-
-        def ask_many(model: Any = model, many: Any = many, users: list[str] = users) -> None:
-            at = 64 * (next(many) % 16)
-            model.recommend(users[at : at + 64], max_items=MAX_ITEMS)
-
-        def learn(model: Any = model, many: Any = many, users: list[str] = users) -> None:
-            at, items = next(many), model.items_.values
-            timestamp = str(np.datetime64("2030-01-01T00:00:00") + np.timedelta64(at, "m"))
-            some = enumerate(users[:100])
-            model.observe([(user, items[(7 * at + k) % len(items)], timestamp) for k, user in some])
-            model.recommend(users[:1])
-
-        for compiles in (ask_one, ask_many, learn):
-            compiles()
-        found[name] = {
-            "list": processor_ms(ask_one, 300),
-            "list of 64": processor_ms(ask_many, 5) / 64,
-            "100 events and a list": processor_ms(learn, 2),
-        }
-        if name == "DKBPRMF":
-            found[name] |= profile_requests(folder, name, users)
-    return found
-
-
-class FakeTransport(asyncio.Transport):
-    """A connection in memory; `answered` is called with every answer."""
-
-    def __init__(self, answered: Callable[[bytes], None]) -> None:
-        super().__init__()
-        self._answered = answered
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def is_closing(self) -> bool:
-        return False
-
-    def write(self, data: Any) -> None:
-        self._answered(bytes(data))
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def abort(self) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-def profile_requests(folder: Path, name: str, users: list[str]) -> dict[str, float]:
-    """Processor milliseconds of a request without the network, from its bytes to those of its answer.
-
-    Of the thread of the event loop alone, which computes the lists of factor models; not that of the log.
-    """
-    import uvicorn
-    from uvicorn.server import ServerState
-
-    from shortlist.serve.app import create_app
-    from shortlist.serve.config import ServeConfig
-    from shortlist.serve.run import LimitedProtocol
-    from shortlist.serve.service import Service
-
-    requests = [request_bytes(user, MAX_ITEMS) for user in users]
-
-    async def run(config: uvicorn.Config, n_connections: int, n: int) -> float:
-        loop, state, left = asyncio.get_running_loop(), ServerState(), n
-        done = loop.create_future()
-
-        def connect() -> Any:
-            def answered(answer: bytes) -> None:
-                nonlocal left
-                assert answer.startswith(b"HTTP/1.1 200")
-                left -= 1
-                if left == 0:
-                    done.set_result(None)
-                elif left >= n_connections:
-                    loop.call_soon(protocol.data_received, requests[left % len(requests)])
-
-            protocol = LimitedProtocol(config, state, {})
-            protocol.connection_made(FakeTransport(answered))
-            return protocol
-
-        protocols = [connect() for _ in range(n_connections)]
-        start = time.thread_time()
-        for protocol, request in zip(protocols, requests, strict=False):
-            protocol.data_received(request)
-        await done
-        used = time.thread_time() - start
-        for protocol in protocols:
-            protocol.connection_lost(None)
-        return used / n * 1000
-
-    async def measure_both(service: Service) -> dict[str, float]:
-        config = uvicorn.Config(  # as the service sets it
-            create_app(service),
-            http=LimitedProtocol,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            date_header=False,
-            lifespan="off",
-        )
-        config.load()
-        found = {}
-        for n_connections in (1, 64):
-            n = 1000 * min(n_connections, 6)
-            await run(config, n_connections, 100)
-            runs = [await run(config, n_connections, n) for _ in range(5)]
-            found[f"request, {n_connections} at a time"] = float(np.median(runs))
-        return found
-
-    with tempfile.TemporaryDirectory() as copied:
-        model = Path(copied) / f"{name}.shortlist"
-        model.write_bytes((folder / model.name).read_bytes())
-        service = Service(ServeConfig(model=str(model)))
-        service.open()
-        found = uvloop.run(measure_both(service))
-        service.close()
-    return found
-
-
-def run_profile(folder: Path, before: Path | None) -> dict[str, Any]:
-    """The processor times of this checkout, and of an earlier one in turns with it."""
-    found: dict[str, Any] = {}
-    for label, source in (("now", None), ("before", before)):
-        if label == "now" or source is not None:
-            changed = {} if source is None else {"PYTHONPATH": str(source / "src")}
-            command = [sys.executable, __file__, "--server", "profile", "--folder", str(folder)]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1", **changed}
-            text = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
-            found[label] = json.loads(text)
-    return found
-
-
 # ------------------------------------------------------------------ load generator
 async def connection(port: int, bodies: list[bytes], end: float, times: list[tuple[float, float]]) -> int:
     """Send one request after the other until `end`; return the number of failures."""
@@ -376,16 +201,11 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_server(
-    name: str, folder: Path, users: list[str], seconds: float, before: Path | None = None
-) -> dict[str, Any]:
+def run_server(name: str, folder: Path, users: list[str], seconds: float) -> dict[str, Any]:
     """Start one server, measure it with each number of connections, and stop it."""
     port, environment = free_port(), {**os.environ, "OMP_NUM_THREADS": "1"}
     for stored in folder.glob("*.events.sqlite*"):  # every server starts with an empty log
         stored.unlink()
-    if name.endswith(BEFORE):
-        name = name.removesuffix(BEFORE)
-        environment["PYTHONPATH"] = str(before / "src")
     command = [sys.executable, __file__, "--server", name, "--port", str(port), "--folder", str(folder)]
     process = subprocess.Popen(command, env=environment)
     try:
@@ -407,38 +227,29 @@ def run_server(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--profile", action="store_true", help="only processor times without HTTP")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=SECONDS)
-    parser.add_argument("--before", type=Path, help="an earlier checkout of the project")
-    parser.add_argument("--server", choices=(*SERVERS, "profile"))
+    parser.add_argument("--server", choices=SERVERS)
     parser.add_argument("--port", type=int)
     parser.add_argument("--folder", type=Path, help="keeps the fitted models for the next run")
     options = parser.parse_args()
     if options.server:
         plain = {"echo": serve_echo, "implicit": serve_implicit}
-        if options.server == "profile":
-            print(json.dumps(profile(options.folder)))
-        elif options.server in plain:
+        if options.server in plain:
             plain[options.server](options.port, options.folder)
         else:
             serve_model(options.server, options.port, options.folder)
         return
     dataset = "sample" if options.quick else "ta-feng"
     seconds = 2.0 if options.quick else options.seconds
-    servers = (*SERVERS, *(name + BEFORE for name in MODELS if options.before))
-    found: dict[str, list[Any]] = {name: [] for name in servers}
+    found: dict[str, list[Any]] = {name: [] for name in SERVERS}
     with tempfile.TemporaryDirectory() as name:
         folder = options.folder or Path(name)
         is_prepared = (folder / "users.json").exists()
         users = json.loads((folder / "users.json").read_text()) if is_prepared else prepare(folder, dataset)
-        if options.profile:
-            found = run_profile(folder, options.before)
-            save_results("serve_profile", {"machine": describe(), "dataset": dataset, "milliseconds": found})
-            return
         for _ in range(1 if options.quick else options.rounds):  # rounds interleave the servers
-            for server in servers:
-                found[server].append(run_server(server, folder, users, seconds, options.before))
+            for server in SERVERS:
+                found[server].append(run_server(server, folder, users, seconds))
                 print(server, {n: round(one["requests_per_second"]) for n, one in found[server][-1].items()})
     results = {
         server: {

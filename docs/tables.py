@@ -217,19 +217,14 @@ def serve() -> Rows:
     """Processor time of lists over HTTP (benchmarks/serve.py)."""
     labels = {"echo": "bare JSON echo", "implicit": "FastAPI and implicit", "HRM": "`HRM` with terms"}
     found = results("serve")["results"]
-    yield ("connections", *found["echo"], "64, before", "64, of the echo", "before", "64, per second", "p99")
+    yield ("connections", *found["echo"], "64, of the echo", "64, per second", "p99")
     echo = found["echo"]["64"]["cpu_ms"]
     for name, by_connections in found.items():
-        if name.endswith(", before"):
-            continue
         model, _, rest = name.partition(",")
-        before = found.get(f"{name}, before")
         yield (
             labels.get(name, f"`{model}`" + (f",{rest}" if rest else "")),
             *(f"{one['cpu_ms']:.3f} ms" for one in by_connections.values()),
-            "" if before is None else f"{before['64']['cpu_ms']:.3f} ms",
             f"{echo / by_connections['64']['cpu_ms']:.0%}",
-            "" if before is None else f"{echo / before['64']['cpu_ms']:.0%}",
             f"{by_connections['64']['requests_per_second']:,.0f}",
             f"{by_connections['64']['p99_ms']:.0f} ms",
         )

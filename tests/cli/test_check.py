@@ -63,5 +63,4 @@ def test_a_model_that_predicts_nothing_is_in_doubt(here, capsys):
     (here / "lines.csv").write_text("customer,line_no,date\n" + "\n".join(rows))
     code, printed = run(capsys, "fit", "lines.csv", "--item_id", "line_no", "--model", "Popularity")
     assert code == 0
-    assert "100% of the items have a single row" in printed
     assert "the best model predicts almost nothing" in printed

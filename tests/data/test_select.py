@@ -123,10 +123,6 @@ class TestWhere:
         with pytest.raises(DataError, match=r"got none of 4 .*'purchase'"):
             sl.read_interactions(TABLE, where="\"what happened\" = 'buy'")
 
-    def test_a_database_has_its_own(self, tmp_path):
-        with pytest.raises(ConfigError, match="query"):
-            sl.read_interactions(f"sqlite:///{tmp_path}/x.db", table="t", where="a = 1")
-
     def test_of_several_conditions_all_must_be_true(self, tmp_path):
         TABLE.write_csv(tmp_path / "e.csv")
         conditions = ["\"what happened\" = 'purchase'", "price > 2.5", "true"]

@@ -1027,7 +1027,6 @@ def check_trainable(data: Interactions) -> None:
 
 GIANT = 0.05  # share of all rows that is absurd for one user, if it is five times the mean
 GIANT_ITEM = 0.1
-LONELY = 0.8  # share of items with one row that looks like line numbers
 MAX_COMPARED = 1_000_000  # rows whose times are compared
 MIN_DOUBTED = 200  # rows; fewer show nothing
 
@@ -1041,23 +1040,11 @@ def find_doubts(data: Interactions) -> list[str]:
     rows = np.diff(data.indptr)
     doubts = _find_giant(data.users, rows, user, "user", GIANT)
     doubts += _find_giant(data.items, data.item_counts, item, "item", GIANT_ITEM)
-    for role, column, counts, others in (
-        ("item", item, data.item_counts, data.active_users.size),
-        ("user", user, rows[rows > 0], 0),
-    ):
-        share = float((counts == 1).mean())
-        if share >= LONELY and counts.size > others:
-            doubts.append(
-                f"{share:.0%} of the {role}s have a single row, so column {column!r} looks like "
-                f"the number of a line or an event; if it is, name the right column: {role}_id='…' "
-                f"(--{role}_id)."
-            )
     if data.time is not None and (late := is_future(data.time)).any():
         doubts.append(
             f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
             "them with future='drop' in read_interactions (--future drop)."
         )
-    doubts += _find_lists(data.items, item)
     if not doubts and _looks_swapped(data, user, item):
         doubts.append(
             f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "
@@ -1078,23 +1065,6 @@ def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float)
         f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
         f"has; if so, leave it out with where={example!r} (--where)."
     ]
-
-
-def _find_lists(ids: IdMap, column: str) -> list[str]:
-    """A sentence if most items are lists of several items, such as all those of an order."""
-    if ids.values.dtype != pl.String:
-        return []
-    sample = ids.values.gather_every(1 + len(ids) // MAX_COMPARED)
-    for mark in (", ", ";", "|", ","):
-        entries = sample.str.split(mark)
-        sizes, n_different = entries.list.len().to_numpy(), entries.explode().n_unique()
-        if np.median(sizes) > 1 and np.unique(sizes).size > 2 and n_different < len(sample):
-            longest = sample[int(sizes.argmax())]
-            return [
-                f"column {column!r} has several items in one value, such as {longest!r:.60}; export one "
-                "row per item, or name another column: item_id='…' (--item_id)."
-            ]
-    return []
 
 
 def _looks_swapped(data: Interactions, user: str, item: str) -> bool:

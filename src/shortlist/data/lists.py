@@ -31,7 +31,6 @@ from shortlist.data.items import ItemGroups, check_group_limits, skip_items
 from shortlist.data.sources import (
     check_converted,
     detect_format,
-    explain_json_error,
     plain_sources,
     read_plain_table,
 )
@@ -705,8 +704,6 @@ def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     try:
         frame = read_plain_table([source], detect_format([source]), _find_ids)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        if source.suffix == ".jsonl":
-            explain_json_error([source], IDS_ONLY)
         raise DataError(
             f"{source} is not a readable {source.suffix} file ({str(error)[:150]}); write it again."
         ) from None

@@ -408,45 +408,18 @@ def _explain_read_error(
             "encoding='cp1252' (--encoding cp1252), or convert it.",
             parameter="encoding",
         )
-    if "schema" in reason.lower() and len(paths) > 1:
+    if "schema lengths" in reason and len(paths) > 1:
         return DataError(
             f"{path.parent}: all files must have the same columns, got different ones; read them separately."
         )
     if separator is not None:
-        rule = _find_long_row(path, separator) or f"a text table must be well formed, got {reason[:150]!r}"
-        return DataError(f"{path}: {rule}; correct the file, or pass another separator.")
-    if "DepthLimitExceeded" in reason:
-        return DataError(f"{path}: a line must not be nested hundreds of levels deep; export flat rows.")
-    return DataError(f"{path}: {_find_invalid_json(path) or reason[:200]}; correct the file.")
-
-
-def _find_long_row(path: Path, separator: str) -> str:
-    """A sentence about the first row with more fields than the header, or nothing."""
-    lines = io.StringIO(decompress(path).decode(errors="replace"), newline="")
-    try:
-        rows = csv.reader(lines, delimiter=separator)
-        width = len(next(rows))
-        for number, row in enumerate(rows, start=1):
-            if len(row) > width:
-                return f"row {number}: a row must have as many fields as the header ({width}), got {len(row)}"
-    except (csv.Error, StopIteration, ValueError, TypeError):  # a separator or text that this module refuses
-        pass
-    return ""
-
-
-def _find_invalid_json(path: Path) -> str:
-    """A sentence about the first line that is not a JSON object, or nothing."""
-    for number, line in enumerate(decompress(path).splitlines(), start=1):
-        got = line[:60].decode(errors="replace")
-        try:
-            if not line.strip() or isinstance(json.loads(line), dict):
-                continue
-        except RecursionError:
-            return f"row {number}: a JSON object must not be nested deeply, got {got!r}"
-        except ValueError:
-            pass
-        return f"row {number}: every line must be a JSON object, got {got!r}"
-    return ""
+        return DataError(
+            f"{path}: a text table must be well formed, got {reason[:150]!r}; correct the file, or pass "
+            "another separator."
+        )
+    return DataError(
+        f"{path}: lines must be JSON objects with the same types, got {reason[:150]!r}; correct the file."
+    )
 
 
 ID_ROLES = ("user_id", "item_id", "basket_id")
@@ -456,12 +429,8 @@ BARE = r"^(-?\d|true$|false$|\{|\[)"
 
 def check_json_ids(paths: list[Path], frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
     """Collect the needed columns; raise DataError for an id of another type than the others."""
-    try:
-        roles = match_columns(frame.collect_schema().names(), given)
-        rows = frame.select(list(roles.values())).collect()
-    except pl.exceptions.PolarsError:
-        explain_json_error(paths, given)
-        raise
+    roles = match_columns(frame.collect_schema().names(), given)
+    rows = frame.select(list(roles.values())).collect()
     check_converted(paths, rows, [roles[role] for role in ID_ROLES if role in roles])
     return rows
 
@@ -470,55 +439,26 @@ def check_converted(paths: list[Path], rows: pl.DataFrame, names: Iterable[str])
     """Raise DataError if a column of strings holds values that are no strings in the files."""
     for name in names:
         if rows[name].dtype == pl.String and rows[name].str.contains(BARE).any():
-            _check_column(paths, name)
+            for path in paths:
+                _check_strings(path, name)
 
 
-def explain_json_error(paths: list[Path], given: ColumnNames) -> None:
-    """Raise DataError if polars failed because an id has another type than the others."""
-    names = next((list(row) for path in paths for _, row in _objects(path)), [])
-    try:
-        roles = match_columns(names, given)
-    except DataError:  # a path to a nested column
-        return
-    for role in ID_ROLES:
-        if role in roles:
-            _check_column(paths, roles[role], skip_strings=False)
-
-
-def _check_column(paths: list[Path], name: str, *, skip_strings: bool = True) -> None:
-    """Raise DataError for the first value that is no id, or has another type than the first one."""
-    first: Any = None
-    for path in paths:
-        for number, row in _objects(path, name if skip_strings else None):
-            value = row.get(name)
-            if value is None:
-                continue
-            first = ("" if skip_strings else value) if first is None else first
-            kind = id_kind(value)
-            if kind is None or kind != id_kind(first):
-                rule = (
-                    "an id must be a string or an integer" if kind is None else "all ids must have one type"
-                )
-                raise DataError(
-                    f"column {name!r}, row {number}: {rule}, got {json.dumps(value)[:60]}, while others are "
-                    f"{id_kind(first) or 'other value'}s; write all ids as strings, or all as integers."
-                )
-
-
-def _objects(path: Path, skip_strings_of: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(row, object) of the lines of a file; lines whose column is a string can be skipped, which is fast."""
-    key = re.escape(json.dumps(skip_strings_of, ensure_ascii=False)).encode()
+def _check_strings(path: Path, name: str) -> None:
+    """Raise DataError for the first value that is no string; only lines that may have one are parsed."""
+    key = re.escape(json.dumps(name, ensure_ascii=False)).encode()
     bare, present = re.compile(key + rb'\s*:\s*[^"\s]'), re.compile(key + rb"\s*:")
     with io.BytesIO(decompress(path)) if _is_packed(_start(path)) else path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            if skip_strings_of is not None and bare.search(line) is None and present.search(line) is not None:
+            if not line.strip() or (bare.search(line) is None and present.search(line) is not None):
                 continue
-            try:
-                row = json.loads(line) if line.strip() else None
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(row, dict):
-                yield number, row
+            value = json.loads(line).get(name)
+            if value is not None and not isinstance(value, str):
+                is_id = id_kind(value) is not None
+                rule = "all ids must have one type" if is_id else "an id must be a string or an integer"
+                raise DataError(
+                    f"column {name!r}, row {number}: {rule}, got {json.dumps(value)[:60]}, while others are "
+                    "strings; write all ids as strings, or all as integers."
+                )
 
 
 def parse_integers(ids: pl.Series) -> pl.Series:
