@@ -71,14 +71,13 @@ def evaluate_snapshot(model: sl.DKHRM, truth: Interactions) -> Snapshot:
     ids = truth.users.to_ids(users)
     top = model.recommend(ids, N=MAX_N, at=truth)
     lists = model.recommend(ids, at=truth)
-    true_at, true_items = truth.item_sets
     hits = np.zeros((users.size, MAX_N + 1))
-    true = [true_items[true_at[user] : true_at[user + 1]] for user in users]
+    true = [truth.item_sets.row(user) for user in users]
     for row, items in enumerate(true):
         found = np.isin(top.items[top.indptr[row] : top.indptr[row + 1]], items)
         hits[row, 1 : found.size + 1] = np.cumsum(found)
         hits[row, found.size + 1 :] = found.sum()
-    n_true = np.diff(true_at)[users]
+    n_true = truth.item_sets.lengths[users]
     n_shown = np.minimum(np.arange(1, MAX_N + 1), np.diff(top.indptr)[:, None])
     own = np.array([relevant(lists, row, items) for row, items in enumerate(true)])
     long = top.head(LONG)

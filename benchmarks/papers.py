@@ -62,8 +62,10 @@ class ContentEASE:
         """A new article's column is a ridge regression on those of the known ones, by its vector alone."""
         self.vectors = latent_vectors(items)
         self.items, self.users_ = items.ids, train.users
-        indptr, item = train.item_sets
-        rows = csr_array((np.ones(item.size), item, indptr), shape=(train.n_users, train.n_items))
+        sets = train.item_sets
+        rows = csr_array(
+            (np.ones(sets.items.size), sets.items, sets.indptr), shape=(train.n_users, train.n_items)
+        )
         known, n = self.vectors[items.ids.lookup(train.items.values)], train.n_users
         gram = np.empty((n + N_DIMENSIONS, n + N_DIMENSIONS), np.float32)
         gram[:n, :n], gram[:n, n:] = (rows @ rows.T).toarray(), rows @ known

@@ -127,7 +127,7 @@ def last_basket(data: Interactions | Any) -> Split:
     data = _check_order(data, "last_basket")
 
     def last(rest: Interactions) -> tuple[Bools, int]:
-        n_baskets = np.diff(rest.user_baskets)
+        n_baskets = rest.basket_counts
         return in_last_basket(rest), int((n_baskets == 1).sum())
 
     return _split_twice(data, last, "users with at least two baskets")
@@ -166,7 +166,7 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
     check_whole(1, n=n)
 
     def last(rest: Interactions) -> tuple[Bools, int]:
-        lengths = np.diff(rest.indptr)
+        lengths = rest.user_counts
         from_end = np.repeat(rest.indptr[1:], lengths) - np.arange(rest.n_rows)
         return (from_end <= n) & np.repeat(lengths > n, lengths), int(((lengths > 0) & (lengths <= n)).sum())
 
@@ -219,19 +219,17 @@ def random_items(data: Interactions | Any, one_in: int = 5, seed: int = 0) -> Sp
     check_whole(0, seed=seed)
 
     def drawn(rest: Interactions) -> tuple[Bools, int]:
-        return draw_items(rest, one_in, seed), int((np.diff(rest.item_sets[0]) == 1).sum())
+        return draw_items(rest, one_in, seed), int((rest.item_sets.lengths == 1).sum())
 
     return replace(_split_twice(data, drawn, "users with at least two items"), is_random=True)
 
 
 def draw_items(data: Interactions, one_in: int, seed: int) -> Bools:
     """(n_rows,) whether the row is held out; all rows of a held-out item are, and each user keeps an item."""
-    indptr, items = data.item_sets
-    sizes = np.diff(indptr)
-    owner = np.repeat(np.arange(data.n_users), sizes)
+    items, owner, sizes = data.item_sets.items, data.item_sets.owner, data.item_sets.lengths
     order = np.lexsort((np.random.default_rng(seed).random(items.size), owner))
     position = np.empty(items.size, np.int64)  # in the random order of the user's items
-    position[order] = np.arange(items.size) - indptr[owner]
+    position[order] = data.item_sets.positions
     n_held = np.where(sizes > 1, np.maximum(sizes // one_in, 1), 0)
     keys = owner * data.n_items + items
     row = np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
@@ -241,7 +239,7 @@ def draw_items(data: Interactions, one_in: int, seed: int) -> Bools:
 
 def users_return(data: Interactions) -> bool:
     """Whether enough users have a second basket to hold out last baskets instead of random items."""
-    n_baskets = np.diff(data.user_baskets)
+    n_baskets = data.basket_counts
     returning = int((n_baskets > 1).sum())
     return returning >= max(2, MIN_RETURNING_RATE * int((n_baskets > 0).sum()))
 

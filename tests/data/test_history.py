@@ -62,7 +62,7 @@ def test_pieces_equal_all_rows_at_once(share, columns, pieces):
     totals = found.totals
     assert totals.n_rows == merged.n_rows
     assert totals.n_baskets == merged.n_baskets
-    assert totals.n_pairs == merged.item_sets[0][-1]
+    assert totals.n_pairs == merged.item_sets.items.size
     assert totals.end_time == merged.end_time
     assert totals.item_counts.tolist() == merged.item_counts.tolist()
     assert found.has_repeats == merged.has_repeats

@@ -207,6 +207,5 @@ def test_where_equals_building_from_the_rows_that_are_kept(rows, random):
 
 
 def test_item_sets_are_distinct():
-    starts, items = Interactions.from_tuples(ROWS).item_sets
-    assert starts.tolist() == [0, 2, 4]
-    assert items.tolist() == [0, 1, 0, 1]
+    sets = Interactions.from_tuples(ROWS).item_sets
+    assert [sets.row(user).tolist() for user in range(2)] == [[0, 1], [0, 1]]

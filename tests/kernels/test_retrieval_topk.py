@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from shortlist.core.ragged import no_sets, same_sets
 from shortlist.kernels.retrieval import (
     lower_to_running_minimum,
     rank_rows,
@@ -16,7 +17,7 @@ from shortlist.kernels.retrieval import (
     top_k,
     unpack_keys,
 )
-from shortlist.kernels.rows import no_sets, read_only, same_sets
+from shortlist.kernels.rows import read_only
 from shortlist.recommend.retrieval import ItemIndex, search_index, select_dense, select_ragged
 
 SCORES = st.sampled_from(
@@ -32,7 +33,7 @@ def best(scores, items, floor=-np.inf, excluded=(), limit=None):
     return sorted(kept, key=lambda hit: (-hit[0], hit[1]))[:limit]
 
 
-def as_pairs(indptr, items, scores, *_):
+def as_pairs(indptr, items, scores):
     pairs = list(zip(scores.tolist(), items.tolist(), strict=True))
     return [pairs[a:b] for a, b in itertools.pairwise(indptr)]
 
@@ -67,17 +68,18 @@ def test_dense_and_ragged_selection_agree_with_a_plain_sort(rows, floor, exclude
     floors = np.full(n_users, floor, np.float32)
     away = same_sets(np.array(sorted(excluded), np.int32), n_users)
     expected = [best(row.tolist(), items.tolist(), floors[0], excluded, limit) for row in scores]
-    assert as_pairs(*select_dense(scores, items, floors, away, limit)) == expected
-    assert (
-        as_pairs(*select_ragged(same_sets(items, n_users), scores.ravel(), floors, away, limit)) == expected
-    )
+    for hits in (
+        select_dense(scores, items, floors, away, limit),
+        select_ragged(same_sets(items, n_users), scores.ravel(), floors, away, limit),
+    ):
+        assert as_pairs(hits.indptr, hits.items, hits.scores) == expected
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_count_exceeds_width_if_a_hit_does_not_fit(order):
     scores = read_only(np.array([3.0, 2.0, 1.0, -1.0, 1.0, -2.0], np.float32)[::order])
     indptr, items = read_only(np.array([0, 3, 6])), read_only(np.arange(3, dtype=np.int32))
-    floors, excluded = read_only(np.zeros(2, np.float32)), [read_only(a) for a in no_sets(2)]
+    floors, excluded = read_only(np.zeros(2, np.float32)), (no_sets(2).indptr, no_sets(2).items)
     keys, counts = np.empty((2, 2), np.uint64), np.zeros(2, np.int64)
     select_top(indptr, items, scores, floors, *excluded, keys, counts)
     assert counts.tolist() == [3, 1][::order]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.rows import ItemSets, count_common, find_members, sum_rows, unite_sets
+from shortlist.kernels.rows import count_common, find_members, sum_rows, unite_sets
 
 PAIRS = st.lists(st.tuples(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20))), max_size=6)
 
@@ -39,9 +39,3 @@ def test_find_members_of_unsorted_numbers(cases):
 
 def test_sums_of_rows_by_hand():
     assert sum_rows(np.array([0, 2, 2, 3]), np.array([1.0, 2.0, 4.0])).tolist() == [3, 0, 4]
-
-
-def test_sets_of_users_in_any_order_and_of_users_without_a_number():
-    sets = ItemSets(*ragged([{1, 5}, set(), {2}]))
-    taken = sets.take(np.array([2, -1, 0, 2]))
-    assert [taken.row(k).tolist() for k in range(4)] == [[2], [], [1, 5], [2]]

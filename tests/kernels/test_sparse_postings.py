@@ -5,7 +5,7 @@ import pytest
 from scipy.sparse import csr_array, random_array
 
 from shortlist.content.features import to_rows
-from shortlist.kernels.rows import ItemSets, no_sets
+from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.recommend.retrieval import (
     SparseItems,
     SparseScores,
@@ -35,7 +35,7 @@ def test_search_finds_the_best_of_the_dense_product(seed, negative):
     floors = np.full(9, -np.inf, np.float32)
     banned = ItemSets(np.arange(10, dtype=np.int64) * 3, np.tile(np.array([0, 5, 9], np.int32), 9))
     for k in (1, 10, 100):
-        hits = search_sparse(scores, None, floors, banned, None, k, 1)
+        hits = search_sparse(scores, None, floors, banned, None, k)
         for user in range(9):
             row = dense[user].copy()
             row[[0, 5, 9]] = -np.inf
@@ -52,9 +52,9 @@ def test_candidates_are_scored_like_all_items():
     scores = SparseScores(to_rows(queries), SparseItems.of(items))
     floors, shared = np.full(4, -np.inf, np.float32), np.arange(3, 60, 4, dtype=np.int32)
     own = ItemSets(np.arange(5, dtype=np.int64) * shared.size, np.tile(shared, 4))
-    first = search_sparse(scores, shared, floors, no_sets(4), None, 5, 1)
-    second = search_sparse(scores, None, floors, no_sets(4), own, 5, 1)
-    every = search_sparse(scores, None, floors, no_sets(4), None, None, 1)
+    first = search_sparse(scores, shared, floors, no_sets(4), None, 5)
+    second = search_sparse(scores, None, floors, no_sets(4), own, 5)
+    every = search_sparse(scores, None, floors, no_sets(4), None, None)
     for user in range(4):
         at = slice(first.indptr[user], first.indptr[user + 1])
         whole = every.items[every.indptr[user] : every.indptr[user + 1]]

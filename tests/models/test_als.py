@@ -66,7 +66,7 @@ def test_the_same_history_gives_the_same_scores(way):
         one.observe([("new", item, 5) for item in items])
         assert (dense(one, [one.users_.index("new")]) == session).all()
     known = checkerboard()
-    copied = known.items.to_ids(known.item_sets[1][: known.item_sets[0][1]]).to_list()
+    copied = known.items.to_ids(known.item_sets.row(0)).to_list()
     again = one.score(one.build_request(history={"copy": copied})).dense(20)
     np.testing.assert_allclose(again[0], dense(one, [0])[0], atol=1e-4)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from scipy.stats import nbinom
 
-from shortlist.kernels.rows import ItemSets, no_sets
+from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.recommend.request import FIRST_CANDIDATES, Factors, Scores, f1_boundaries
 from shortlist.recommend.retrieval import Retriever
 

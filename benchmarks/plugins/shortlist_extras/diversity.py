@@ -36,7 +36,7 @@ class ListItems:
     @cached_property
     def n_users_of(self) -> Longs:
         """(n_items,) users of the history who have each item."""
-        return np.bincount(self.history.item_sets[1], minlength=self.history.n_items)
+        return np.bincount(self.history.item_sets.items, minlength=self.history.n_items)
 
     @cached_property
     def relevant(self) -> Bools:
@@ -81,10 +81,10 @@ class IntraListDiversity(ListMetric):
 
     @staticmethod
     def value(given: ListItems) -> float:
-        indptr, items = given.history.item_sets
-        ones = np.ones(items.size)
+        sets = given.history.item_sets
+        ones = np.ones(sets.items.size)
         users = csr_array(
-            (ones, items, indptr), shape=(given.history.n_users, given.history.n_items)
+            (ones, sets.items, sets.indptr), shape=(given.history.n_users, given.history.n_items)
         ).T.tocsr()
         scale = 1 / np.sqrt(np.maximum(given.n_users_of, 1))
         distances = []

@@ -138,7 +138,7 @@ class UPCF(Recommender):
         return {"frequencies": state.frequencies.data}, {}
 
     def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> UPCFState:
-        check_array(arrays, "frequencies", np.float64, (history.item_sets[1].size,), low=0, high=1.001)
+        check_array(arrays, "frequencies", np.float64, history.item_sets.items.shape, low=0, high=1.001)
         return self._learn(history, FitOptions())  # counting again gives the shares that were saved
 
 

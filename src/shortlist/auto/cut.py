@@ -75,7 +75,7 @@ class CutResult:
     @cached_property
     def comparison(self) -> Comparison:
         """Lists of this cutoff against the best fixed N, on users they were not fitted on, with tests."""
-        max_items = max(int(np.diff(self.candidates.indptr).max(initial=1)), 1)
+        max_items = max(int(self.candidates.lengths.max(initial=1)), 1)
         kinds = {"best fixed N": self.fixed, "cutoff": self.tested}
         reports = {name: evaluate(lists, self.truth, max_items=max_items) for name, lists in kinds.items()}
         return compare(reports, metrics=(self.metric,), max_items=max_items)
@@ -103,7 +103,7 @@ class CutResult:
     @cached_property
     def curve(self) -> pl.DataFrame:
         """Mean metrics of every fixed N over the same users."""
-        longest = max(int(np.diff(self.candidates.indptr).max(initial=1)), 1)
+        longest = max(int(self.candidates.lengths.max(initial=1)), 1)
         return fixed_n_curve(self.candidates, self.truth, range(1, longest + 1), max_items=longest)
 
     @property
@@ -262,7 +262,7 @@ def _read(candidates: Any, ids: Interactions) -> RankedLists:
 
 def _count_candidates(lists: RankedLists, n_candidates: int | None) -> tuple[int, tuple[str, ...]]:
     """How many candidates of a user are considered, and a note if some are left out."""
-    longest = max(int(np.diff(lists.indptr).max(initial=1)), 1)
+    longest = max(int(lists.lengths.max(initial=1)), 1)
     if n_candidates is not None:
         check_whole(1, n_candidates=n_candidates)
         return n_candidates, ()
@@ -289,8 +289,8 @@ def _find_labeled(lists: RankedLists, truth: Interactions) -> Ints:
     if len(lists.users) and truth.n_users:
         truth.users.check_type(lists.users.values[0], "truth: user id")
     row = truth.users.align(lists.users)
-    n_relevant = np.append(np.diff(without_negative(truth).item_sets[0]), 0)
-    numbers = np.flatnonzero((n_relevant[row] > 0) & (np.diff(lists.indptr) > 0))
+    n_relevant = np.append(without_negative(truth).item_sets.lengths, 0)
+    numbers = np.flatnonzero((n_relevant[row] > 0) & (lists.lengths > 0))
     if numbers.size < MIN_USERS:
         raise DataError(
             f"cut needs candidates and truth of at least {MIN_USERS} users, got {numbers.size} of "
@@ -320,7 +320,7 @@ def _cross_validate(
     fixed_lengths = set()
     for f in range(N_FOLDS):
         held, others = np.flatnonzero(fold == f), lists.take(np.flatnonzero(fold != f))
-        rows, given = np.flatnonzero(np.repeat(fold == f, np.diff(lists.indptr))), lists.take(held)
+        rows, given = np.flatnonzero((fold == f)[lists.owner]), lists.take(held)
         cutoff = _choose(others, truth, history, cutoffs, metric).cutoff
         ended = cutoff.apply(given, history=history)
         lengths[held] = ended.lengths
@@ -346,4 +346,4 @@ def _cross_validate(
 
 def _sort_by_item(lists: RankedLists) -> Longs:
     """Positions of the candidates by list, then by item."""
-    return np.lexsort((lists.items, np.repeat(np.arange(len(lists)), np.diff(lists.indptr))))
+    return np.lexsort((lists.items, lists.owner))

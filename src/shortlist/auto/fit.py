@@ -407,7 +407,7 @@ def keep_back(data: Interactions, holdout: Holdout, seed: int) -> GuaranteeData:
     Under strict time, the deployed model learns from the history alone and observes everything later.
     """
     users = holdout.truth.active_users
-    kept = draw_like_served(np.diff(data.user_baskets), np.diff(holdout.history.user_baskets), users, seed)
+    kept = draw_like_served(data.basket_counts, holdout.history.basket_counts, users, seed)
     if kept.size < 2 or users.size - kept.size < 2:
         raise DataError(
             f"a guarantee needs at least two users to test it on and two others, got {users.size} users with "
@@ -456,7 +456,7 @@ def draw_like_served(n_baskets: Longs, n_history: Longs, users: Ints, seed: int)
 def in_history(data: Interactions, history: Interactions) -> Bools:
     """(n_rows,) whether a row of the data is in the history, which has the same ids."""
     position = np.arange(data.n_rows) - data.indptr[data.user]
-    first: Bools = position < np.diff(history.indptr)[data.user]
+    first: Bools = position < history.user_counts[data.user]
     if np.array_equal(data.item[first], history.item):  # histories are the first rows of their users
         return first
     keys = data.user.astype(np.int64) * data.n_items + data.item

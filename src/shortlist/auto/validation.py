@@ -19,7 +19,7 @@ from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve
 from shortlist.kernels.replay import DAY
 from shortlist.models.base import Recommender, find_model_class, model_names
 from shortlist.models.strict_time import find_visits, lists_over_time
-from shortlist.recommend.request import RequestOptions, concat_lists
+from shortlist.recommend.request import RequestOptions
 from shortlist.split import Split, as_datetime, draw_items, last_basket, users_return
 from shortlist.types import Doubles, Ints, Longs
 
@@ -121,7 +121,7 @@ def hold_out_by_time(data: Interactions, cut: int | None = None) -> Holdout:
     before = data.time < cut
     history, later = data.where(before), data.where(~before)
     assert later.time is not None
-    has_history = np.diff(history.indptr) > 0
+    has_history = history.user_counts > 0
     first = later.time == later.time[np.minimum(later.indptr[:-1], later.n_rows - 1)][later.user]
     truth = later.where(first & has_history[later.user])
     n = truth.active_users.size
@@ -144,7 +144,7 @@ def _hold_out_period(data: Interactions, horizon: int, everyone: bool, end: int 
     cut = (data.end_time if end is None else end) - horizon
     before = data.time < cut
     history = data.where(before)
-    truth = data.where(~before & (np.diff(history.indptr) > 0)[data.user])
+    truth = data.where(~before & (history.user_counts > 0)[data.user])
     n, days = truth.active_users.size, horizon / DAY
     if n < 2:
         raise DataError(
@@ -163,7 +163,7 @@ def _hold_out_period(data: Interactions, horizon: int, everyone: bool, end: int 
 def _buyers_first(truth: Interactions, history: Interactions) -> Ints:
     """The users with a history, those with truth first, so that every other user is a fair half."""
     users = history.active_users
-    return users[np.argsort(np.diff(truth.indptr)[users] == 0, kind="stable")]
+    return users[np.argsort(truth.user_counts[users] == 0, kind="stable")]
 
 
 def _hold_out_split(data: Interactions, split: Split) -> Holdout:
@@ -317,7 +317,7 @@ class Validation:
         parts = list(lists_over_time(self.model, later, visits, DAY, options))
         numbers = np.concatenate([numbers for numbers, _ in parts])
         items = parts[-1][1].item_ids  # known ids keep their index, new ones follow
-        lists = concat_lists([replace(each, item_ids=items, item_names=None) for _, each in parts])
+        lists = RankedLists.concat([replace(each, item_ids=items, item_names=None) for _, each in parts])
         return lists.take(np.argsort(visits.users[numbers]))
 
     @cached_property

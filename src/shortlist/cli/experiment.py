@@ -178,7 +178,7 @@ def show_plan(
     if len(users) < 50:
         raise ConfigError(f"plan needs at least 50 users of the model in --test, got {len(users)}.")
     history = model.history_
-    before = np.diff(history.indptr)[history.users.lookup(users)]
+    before = history.user_counts[history.users.lookup(users)]
     rate = users_per_day or active_users(model) / ACTIVE_DAYS
     outcomes = {
         arm.name: replay(experiment, arm, model, path.parent, users, truth) for arm in experiment.arms

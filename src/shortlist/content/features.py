@@ -11,6 +11,7 @@ import polars as pl
 from scipy.sparse import csr_array, hstack, vstack
 
 from shortlist.core.checks import check_array, check_starts, check_text, check_whole_value, file_error
+from shortlist.core.ragged import row_owners
 from shortlist.data.columns import to_polars
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN
@@ -43,7 +44,7 @@ def unpack_matrix(name: str, arrays: dict[str, Any], n_rows: int, n_columns: int
         arrays, f"{name}.columns", np.int32, (values.size,), low=0, high=max(n_columns - 1, 0)
     )
     indptr = check_starts(arrays, f"{name}.indptr", n_rows, values.size)
-    row = np.repeat(np.arange(n_rows), np.diff(indptr))
+    row = row_owners(indptr)
     if ((np.diff(columns) <= 0) & (np.diff(row) == 0)).any():
         raise file_error(f"{name}.columns", "must ascend in every row")
     return csr_array((values, columns, indptr), shape=(n_rows, n_columns))
@@ -122,7 +123,7 @@ class Field:
         norms = _norms(weighted)
         if self.kind == "text":
             norms = np.where(norms > 0, (1 - PIVOT) * self.mean_norm + PIVOT * norms, 1)
-        scale = np.repeat(1 / np.where(norms > 0, norms, 1), np.diff(weighted.indptr))
+        scale = (1 / np.where(norms > 0, norms, 1))[row_owners(weighted.indptr)]
         values = (weighted.data.astype(np.float32, copy=False) * scale).astype(np.float32)
         return csr_array((values, weighted.indices, weighted.indptr), shape=weighted.shape)
 
@@ -341,7 +342,7 @@ class FeatureSpace:
     @cached_property
     def owner(self) -> Ints:
         """(n_features,) the field of each feature."""
-        return np.repeat(np.arange(len(self.fields), dtype=np.int32), np.diff(self.starts))
+        return row_owners(self.starts).astype(np.int32)
 
     def labels(self, features: Longs) -> list[str]:
         """What each feature means."""

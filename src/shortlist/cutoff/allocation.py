@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.params import check_whole, is_number, short_repr, warn
+from shortlist.core.ragged import row_lengths
 from shortlist.core.tables import html
 from shortlist.core.threads import map_slices
 from shortlist.cutoff.base import check_interval
@@ -293,7 +294,7 @@ def read_probabilities(candidates: Any, item_ids: IdMap | None = None) -> Ranked
 
 def _check_sums(lists: RankedLists) -> None:
     """Warn of probabilities that add up to 1 for each user, which are not probabilities of a hit."""
-    sums = np.bincount(np.repeat(np.arange(len(lists)), lists.lengths), lists.probabilities, len(lists))
+    sums = np.bincount(lists.owner, lists.probabilities, len(lists))
     sums = sums[lists.lengths > 1]
     if sums.size >= MANY_LISTS and np.abs(sums - 1).max() < 1e-3:
         warn(
@@ -341,8 +342,7 @@ def _order_ties(lists: RankedLists, key: Floats | Doubles | None) -> RankedLists
         ).any()
     ):
         return lists
-    owner = np.repeat(np.arange(len(lists)), lists.lengths)
-    return lists.reorder(np.lexsort((lists.items, -key, owner)))
+    return lists.reorder(np.lexsort((lists.items, -key, lists.owner)))
 
 
 def check_limits(
@@ -594,7 +594,7 @@ def measure_volumes(problem: AllocationProblem, volumes: Iterable[float] | None 
 
 def _sum_lengths(problem: AllocationProblem) -> Doubles:
     """(longest + 1, 3) number, expected hits and value of the first 0, 1, 2 … candidates of all users."""
-    longest = int(np.diff(problem.lists.indptr).max(initial=0))
+    longest = int(row_lengths(problem.lists.indptr).max(initial=0))
 
     def block(users: slice) -> Doubles:
         sums = np.zeros((longest, 3))
@@ -603,7 +603,7 @@ def _sum_lengths(problem: AllocationProblem) -> Doubles:
 
     blocks = map_slices(block, problem.n_users, BLOCK)
     same = np.cumsum(sum(blocks, np.zeros((longest, 3))), axis=0)
-    same[:, 2] -= problem.contact_cost * int((np.diff(problem.lists.indptr) > 0).sum())
+    same[:, 2] -= problem.contact_cost * int((row_lengths(problem.lists.indptr) > 0).sum())
     return np.concatenate([np.zeros((1, 3)), same])
 
 

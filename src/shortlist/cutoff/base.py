@@ -269,11 +269,11 @@ class Cutoff(SavedEstimator):
         cut = self._cut(lists, history)
         reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
         if self.reason != "top_n":  # all others compare with the next candidate, and there is none
-            reason[cut.lengths == np.diff(lists.indptr)] = REASON_CODE["all_candidates"]
+            reason[cut.lengths == lists.lengths] = REASON_CODE["all_candidates"]
         reason[cut.lengths == 0] = REASON_CODE[self.empty_reason]
         if cut.unknown is not None:
             reason[cut.unknown] = REASON_CODE["unknown_user"]
-        reason[np.diff(lists.indptr) == 0] = REASON_CODE["no_candidates"]
+        reason[lists.lengths == 0] = REASON_CODE["no_candidates"]
         if cut.boundary is not None:
             lists = replace(lists, boundary=cut.boundary)
         return lists.head(cut.lengths, reason)

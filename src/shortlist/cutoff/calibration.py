@@ -53,7 +53,7 @@ def candidate_features(lists: RankedLists, scores: Doubles, history: Interaction
     if history is not None:
         user, item = history.users.align(lists.users), history.items.align(lists.item_ids)
         counts = np.append(history.item_counts, 0)
-        n_interactions = _per_user(np.diff(history.indptr), user)
+        n_interactions = _per_user(history.user_counts, user)
         fill_history_features(
             lists.indptr,
             item[lists.items],

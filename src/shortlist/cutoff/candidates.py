@@ -1,6 +1,7 @@
 """The candidates of any ranker: lists, tables, arrays, sparse matrices and functions as ranked lists."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -14,7 +15,6 @@ from shortlist.data.labeled import LabeledLists, label_lists, user_series
 from shortlist.data.lists import RankedLists, read_candidates
 from shortlist.errors import DataError
 from shortlist.kernels.retrieval import rank_rows, top_k
-from shortlist.kernels.rows import starts
 from shortlist.types import Floats, Ints, Longs
 
 # RankedLists, a table of user, item and score, a users × items array, a SciPy matrix, or a function from user
@@ -102,7 +102,7 @@ def rank_lists(lists: RankedLists, n_candidates: int) -> RankedLists:
     order = rank_rows(lists.indptr, lists.items, lists.scores)
     if (order[1:] < order[:-1]).any():
         lists = lists.reorder(order)
-    return lists.head(n_candidates) if (np.diff(lists.indptr) > n_candidates).any() else lists
+    return lists.head(n_candidates) if (lists.lengths > n_candidates).any() else lists
 
 
 def _from_dense(
@@ -147,14 +147,9 @@ def _from_function(
                 f"{(block.size, len(item_ids))}, got {rows.shape}; return complete rows."
             )
         blocks.append(_from_dense(rows, None, item_ids, n_candidates))
-    lengths = [np.diff(lists.indptr) for lists in blocks]
-    return RankedLists(
-        users=IdMap(user_ids.to_ids(users)),
-        item_ids=item_ids,
-        indptr=starts(np.concatenate([*lengths, np.empty(0, np.int64)])),
-        items=np.concatenate([*(lists.items for lists in blocks), np.empty(0, np.int32)]),
-        scores=np.concatenate([*(lists.scores for lists in blocks), np.empty(0, np.float32)]),
-    )
+    if not blocks:
+        blocks = [_from_dense(np.empty((0, len(item_ids)), np.float32), None, item_ids, n_candidates)]
+    return replace(RankedLists.concat(blocks), users=IdMap(user_ids.to_ids(users)))
 
 
 def _to_lists(ranked: tuple[Longs, Ints, Floats], users: IdMap, item_ids: IdMap) -> RankedLists:

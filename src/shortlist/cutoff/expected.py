@@ -214,7 +214,7 @@ class ExpectedUtility(CalibratedCutoff):
         self, lists: RankedLists, p: Doubles, history: Interactions | None, size: str
     ) -> tuple[Doubles, Ints]:
         """((n_candidates,) expected utility of each prefix, (n_lists,) lengths of the best ones)."""
-        longest, ndcg = int(np.diff(lists.indptr).max(initial=0)), self.target == "ndcg"
+        longest, ndcg = int(lists.lengths.max(initial=0)), self.target == "ndcg"
         ideal = ideal_dcg(longest) if ndcg else np.zeros(longest + 1)
         curve, lengths = np.empty(p.size), np.zeros(len(lists), np.int32)
         if size == "history":
@@ -299,9 +299,8 @@ class ExpectedF1(ExpectedUtility):
     def _value_of_empty(self, lists: RankedLists, p: Doubles, history: Interactions | None) -> Doubles:
         if not self.count_empty_as_correct:
             return super()._value_of_empty(lists, p, history)
-        owner = np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
         with np.errstate(divide="ignore"):
-            log_none = np.bincount(owner, weights=np.log1p(-p), minlength=len(lists))
+            log_none = np.bincount(lists.owner, weights=np.log1p(-p), minlength=len(lists))
         value: Doubles = np.exp(log_none)  # no candidate is relevant
         return value
 

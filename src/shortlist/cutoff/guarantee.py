@@ -42,7 +42,7 @@ def list_values(
     empty: 1 for an empty list, 0 for another; users for whom nothing could be recommended are left out.
     calibration: observed minus predicted rate of the shown items.
     """
-    lengths = np.diff(lists.indptr)
+    lengths = lists.lengths
     covered = (lengths > 0) & ~_has_reason(lists, ("fallback",))
     if guarantee == "empty":
         return (~covered)[~_has_reason(lists, NOT_DECIDED)].astype(np.float64)
@@ -243,7 +243,7 @@ class Guarantee(ThresholdCutoff):
             numbers = numbers[1::2]
         test = self._rank_labels(labels.take(numbers), history)
         values = self._values(test.lists)
-        first = values[test.lists.indptr[:-1][np.diff(test.lists.indptr) > 0]]
+        first = values[test.lists.indptr[:-1][test.lists.lengths > 0]]
         share, least = MIN_COVERED[self.over]
         n_covered = int(max(share * numbers.size, least))
         counted, spacing = (values, np.geomspace) if self.max_empty is None else (first, np.linspace)
@@ -261,7 +261,7 @@ class Guarantee(ThresholdCutoff):
         if chosen is None and self.fallback is None:
             raise InfeasibleError(self._infeasible_message(numbers.size, best))
         self.threshold_ = np.inf if chosen is None else float(self.grid_[chosen])
-        self.longest_ = int(np.diff(test.lists.indptr).max(initial=0))
+        self.longest_ = int(test.lists.lengths.max(initial=0))
         self.source_ = labels.lists.source
         self.guarantee_ = self._describe(numbers.size, best, feasible=chosen is not None)
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array
 
+from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
 from shortlist.kernels.allocation import (
     DIGITS,
@@ -221,9 +222,9 @@ def _drop_losses(problem: AllocationProblem, offers: Offers, held: Bools) -> tup
     if not problem.contact_cost:
         return held, _total_value(offers, held)
     sums = np.add.reduceat(np.append(np.where(held, offers.values, 0.0), 0.0), offers.indptr[:-1])
-    sums[np.diff(offers.indptr) == 0] = 0.0
+    sums[row_lengths(offers.indptr) == 0] = 0.0
     kept = sums > problem.contact_cost
-    held = held & np.repeat(kept, np.diff(offers.indptr))
+    held = held & kept[row_owners(offers.indptr)]
     return held, float((sums[kept] - problem.contact_cost).sum())
 
 
@@ -276,7 +277,7 @@ class _PriceSearch:
         self.steps = np.full(self.limit.size, float(offers.values.mean()) / 4)
         self.signs = np.zeros(self.limit.size)
         self.taken, self.worth = np.empty(offers.values.size, np.bool_), np.empty(problem.n_users)
-        self.users = np.repeat(np.arange(problem.n_users, dtype=np.int32), np.diff(offers.indptr))
+        self.users = row_owners(offers.indptr).astype(np.int32)
         self.owners = np.empty(resources.rooms.size, np.int32)  # of places
         for column in resources.places.T:
             self.owners[column[column >= 0]] = self.users[column >= 0]
@@ -413,7 +414,7 @@ class _Program:
 def _solve_exactly(problem: AllocationProblem, solution: AllocationSolution) -> AllocationSolution:
     """The better of a solution and that of branch and bound, with the lower of both bounds."""
     offers, n, n_users = solution.offers, solution.held.size, problem.n_users
-    user, item, limits = np.repeat(np.arange(n_users), np.diff(offers.indptr)), offers.items, problem.limits
+    user, item, limits = row_owners(offers.indptr), offers.items, problem.limits
     every, contact, program = np.arange(n), n + np.arange(n_users), _Program()
     program.add(every, np.zeros(n, np.int64), float(min(problem.budget, n)))
     program.add(every, user, float(min(limits.max_items, n)))

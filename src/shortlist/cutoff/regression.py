@@ -108,11 +108,11 @@ class UtilityRegression(Cutoff):
         check_array(fitted, "weights_", np.float64, (None, n + 1))
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
-        usable = labels.labeled & (np.diff(labels.lists.indptr) > 0)
+        usable = labels.labeled & (labels.lists.lengths > 0)
         labels = labels.take(np.flatnonzero(usable).astype(np.int32))
         lists = labels.lists
         self.low_, self.high_ = score_range(lists)
-        self.ranks_ = shape_ranks(int(np.diff(lists.indptr).max(initial=1)))
+        self.ranks_ = shape_ranks(int(lists.lengths.max(initial=1)))
         self.uses_history_ = history is not None
         columns = self._columns(lists, history)
         spread = columns.std(axis=0) if len(lists) else np.ones(columns.shape[1])

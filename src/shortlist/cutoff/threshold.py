@@ -40,7 +40,7 @@ def user_utilities(labels: LabeledLists, lengths: Ints, target: str, money: Mone
 
 def best_length(labels: LabeledLists, target: str, money: Money | None = None) -> int:
     """The N with the highest mean over all labeled users; the smaller on ties; 0 if all lose money."""
-    longest = int(np.diff(labels.lists.indptr).max(initial=1))
+    longest = int(labels.lists.lengths.max(initial=1))
     truth = labels.relevant, labels.n_relevant
     numbers = np.flatnonzero(labels.labeled)
     sums = sums_at_n(labels.lists.indptr, *truth, longest, numbers=numbers, metrics=(target,), money=money)
@@ -56,7 +56,7 @@ def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:
 
 def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles) -> Ints:
     """(n_lists,) candidates above one threshold, or one per list; values never rise in a list."""
-    thresholds = np.repeat(np.broadcast_to(threshold, len(lists)), np.diff(lists.indptr))
+    thresholds = np.repeat(np.broadcast_to(threshold, len(lists)), lists.lengths)
     lengths: Ints = sum_rows(lists.indptr, values > thresholds).astype(np.int32)
     return lengths
 
@@ -173,7 +173,7 @@ class FixedN(Cutoff):
 
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         N = self.need("N_") if self.N is None else self.N
-        return CutLists(np.minimum(np.diff(lists.indptr), N).astype(np.int32))
+        return CutLists(np.minimum(lists.lengths, N).astype(np.int32))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -271,7 +271,7 @@ class Threshold(ThresholdCutoff):
         if self.threshold is not None:
             self.threshold_ = float(self.threshold)
         elif self.coverage is not None:
-            best = values[lists.indptr[:-1][np.diff(lists.indptr) > 0]]
+            best = values[lists.indptr[:-1][lists.lengths > 0]]
             self.threshold_ = coverage_threshold(best, len(lists), self.coverage)
         else:
             money = Money.of(self.gain, self.cost)

@@ -124,7 +124,7 @@ def check_data(data: Interactions | Any) -> DataCheck:
 
 def count_data(data: Interactions) -> dict[str, Any]:
     """Counts by their names, as a check shows them."""
-    n_baskets = np.diff(data.user_baskets)
+    n_baskets = data.basket_counts
     counts: dict[str, Any] = {
         "rows": data.n_rows,
         "users": int(data.active_users.size),
@@ -132,7 +132,7 @@ def count_data(data: Interactions) -> dict[str, Any]:
         "baskets": data.n_baskets,
         "items per basket": round(data.mean_basket_size, 2),
         "users with several baskets": int((n_baskets > 1).sum()),
-        "repeats": round(1 - int(data.item_sets[0][-1]) / max(data.n_rows, 1), 4),
+        "repeats": round(1 - data.item_sets.items.size / max(data.n_rows, 1), 4),
         "merged duplicates": data.duplicates,
     }
     if data.time is not None and data.n_rows:
@@ -150,9 +150,9 @@ def _day(micros: int) -> str:
 
 def _draw(data: Interactions) -> tuple[Figure, ...]:
     """Items per basket, rows per user, and rows over time."""
-    sizes = np.bincount(np.minimum(np.diff(data.baskets), MAX_SIZE + 1), minlength=MAX_SIZE + 2)[1:]
+    sizes = np.bincount(np.minimum(data.basket_sizes, MAX_SIZE + 1), minlength=MAX_SIZE + 2)[1:]
     labels = [*map(str, range(1, MAX_SIZE + 1)), f">{MAX_SIZE}"]
-    rows = np.diff(data.indptr)
+    rows = data.user_counts
     powers = np.bincount(np.log2(rows[rows > 0]).astype(np.int64)) if rows.any() else np.zeros(1, np.int64)
     steps = [str(2**k) for k in range(powers.size)]
     charts = [

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.checks import check_array, check_ids, check_starts, file_error
+from shortlist.core.ragged import row_owners
 from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
@@ -156,7 +157,7 @@ class History(UsersAndItems):
         if self.counted is not None:
             return self.counted
         data = self.base
-        pairs = int(data.item_sets[0][-1])
+        pairs = data.item_sets.items.size
         return Totals(data.n_rows, pairs, data.n_baskets, data.end_time, data.item_counts)
 
     @property
@@ -208,7 +209,7 @@ class History(UsersAndItems):
         parts = []
         for rows, place in zip((self._base_rows, *self.runs), places, strict=True):
             at, numbers = take_rows(rows.starts, place)
-            parts.append((np.repeat(np.arange(n, dtype=np.int32), np.diff(at)), *rows.take(numbers)))
+            parts.append((row_owners(at).astype(np.int32), *rows.take(numbers)))
         return group_by_user(n, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     @property
@@ -340,7 +341,7 @@ class History(UsersAndItems):
         _, numbers = take_rows(events.indptr, order)
         time = NO_TIME if events.time is None else events.time[numbers]
         weight = NO_WEIGHT if events.weight is None else events.weight[numbers]
-        at, item = starts(np.diff(events.indptr)[order]), item_index[events.item[numbers]]
+        at, item = starts(events.user_counts[order]), item_index[events.item[numbers]]
         rows = Rows(user_index[order], at, item, time, NO_BASKET, weight)
         if self.next_basket is None:
             return _sort(rows), None  # new items may be in another order

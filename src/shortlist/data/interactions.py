@@ -12,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.params import check_choice, check_whole, warn
+from shortlist.core.ragged import ItemSets, row_owners
 from shortlist.core.tables import html
 from shortlist.core.threads import PARALLEL_ROWS, rows_thread_count, run_each
 from shortlist.data.columns import (
@@ -670,36 +671,51 @@ class Interactions(UsersAndItems):
     @cached_property
     def user(self) -> Ints:
         """(n_rows,) dense user index of each row."""
-        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.indptr))
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), self.user_counts)
 
     @property
     def basket(self) -> Ints:
         """(n_rows,) number of each row's basket, over all users."""
-        return np.repeat(np.arange(self.n_baskets, dtype=np.int32), np.diff(self.baskets))
+        return np.repeat(np.arange(self.n_baskets, dtype=np.int32), self.basket_sizes)
 
     @cached_property
     def active_users(self) -> Ints:
         """Dense indices of the users with rows, ascending."""
-        return np.flatnonzero(np.diff(self.indptr)).astype(np.int32)
+        return np.flatnonzero(self.user_counts).astype(np.int32)
 
     @cached_property
-    def item_sets(self) -> tuple[Longs, Ints]:
-        """(indptr, items): the distinct items of each user, ascending."""
+    def item_sets(self) -> ItemSets:
+        """The distinct items of each user."""
         if self.time is None and self.n_baskets == self.active_users.size:  # already sorted and distinct
-            return self.indptr, self.item
+            return ItemSets(self.indptr, self.item)
         indptr, items = np.zeros(self.n_users + 1, np.int64), np.empty(self.n_rows, np.int32)
         build_sets(self.indptr, self.item, indptr, items)
-        return indptr, items[: indptr[-1]].copy()
+        return ItemSets(indptr, items[: indptr[-1]].copy())
 
     @cached_property
     def has_repeats(self) -> bool:
         """Whether at least 1% of the rows are repeat interactions of a user with an item."""
-        return self.n_rows - int(self.item_sets[0][-1]) >= max(1, self.n_rows // 100)
+        return self.n_rows - self.item_sets.items.size >= max(1, self.n_rows // 100)
 
     @property
     def has_baskets(self) -> bool:
         """Whether any user has more than one basket."""
         return self.n_baskets > self.active_users.size
+
+    @property
+    def user_counts(self) -> Longs:
+        """(n_users,) rows of each user."""
+        return np.diff(self.indptr)
+
+    @property
+    def basket_counts(self) -> Longs:
+        """(n_users,) baskets of each user."""
+        return np.diff(self.user_baskets)
+
+    @property
+    def basket_sizes(self) -> Longs:
+        """(n_baskets,) rows of each basket."""
+        return np.diff(self.baskets)
 
     @cached_property
     def item_counts(self) -> Longs:
@@ -866,9 +882,9 @@ class Interactions(UsersAndItems):
         left = self
         while True:
             n_before = left.n_rows
-            n_users = np.bincount(left.item_sets[1], minlength=left.n_items)
+            n_users = np.bincount(left.item_sets.items, minlength=left.n_items)
             left = left.where(n_users[left.item] >= users_per_item)
-            n_items = np.diff(left.indptr if count == "rows" else left.item_sets[0])
+            n_items = left.user_counts if count == "rows" else left.item_sets.lengths
             left = left.where(n_items[left.user] >= items_per_user)
             if left.n_rows == 0:
                 raise DataError(
@@ -926,7 +942,7 @@ class Interactions(UsersAndItems):
 
     def compact(self) -> Self:
         """Return the same rows without the users and items that have none; the others keep their order."""
-        has_rows = np.flatnonzero(np.diff(self.indptr))
+        has_rows = self.active_users
         occurs = np.bincount(self.item, minlength=self.n_items) > 0
         new_index = np.cumsum(occurs, dtype=np.int32) - 1
         items = np.flatnonzero(occurs)
@@ -944,7 +960,7 @@ class Interactions(UsersAndItems):
 def in_last_basket(data: Interactions) -> Bools:
     """(n_rows,) whether a row is in the last basket of a user who has at least two."""
     is_last = np.zeros(data.n_baskets, np.bool_)
-    is_last[data.user_baskets[1:][np.diff(data.user_baskets) >= 2] - 1] = True
+    is_last[data.user_baskets[1:][data.basket_counts >= 2] - 1] = True
     return is_last[data.basket]
 
 
@@ -1037,7 +1053,7 @@ def find_doubts(data: Interactions) -> list[str]:
         return []
     columns = data.source.columns
     user, item = columns.get("user_id", "user_id"), columns.get("item_id", "item_id")
-    rows = np.diff(data.indptr)
+    rows = data.user_counts
     doubts = _find_giant(data.users, rows, user, "user", GIANT)
     doubts += _find_giant(data.items, data.item_counts, item, "item", GIANT_ITEM)
     if data.time is not None and (late := is_future(data.time)).any():
@@ -1113,7 +1129,7 @@ def overlap_share(trained: Interactions, truth: Interactions) -> float:
     item = trained.items.align(truth.items)[truth.item[rows]]
     shared = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
     indptr, at = take_rows(trained.indptr, user[shared].astype(np.int64))
-    number = np.repeat(np.arange(shared.size), np.diff(indptr))
+    number = row_owners(indptr)
     same = trained.item[at] == item[shared][number]
     timed = trained.time is not None and truth.time is not None
     if trained.time is not None and truth.time is not None:

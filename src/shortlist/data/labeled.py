@@ -32,8 +32,8 @@ def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
     p = lists.probabilities
     if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
         return None
-    is_later, owner = lists.positions >= n_candidates, np.repeat(np.arange(len(lists)), np.diff(lists.indptr))
-    return np.lexsort((np.where(is_later, 0.0, -p), is_later, owner))
+    is_later = lists.positions >= n_candidates
+    return np.lexsort((np.where(is_later, 0.0, -p), is_later, lists.owner))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class LabeledLists:
     @cached_property
     def rows(self) -> Bools:
         """(n_candidates,) whether the candidate's user is labeled."""
-        return np.repeat(self.labeled, np.diff(self.lists.indptr))
+        return self.labeled[self.lists.owner]
 
     @property
     def n_outcomes(self) -> int:
@@ -58,7 +58,7 @@ class LabeledLists:
     @cached_property
     def list_number(self) -> Ints:
         """(n_candidates,) number of the list of each candidate."""
-        return np.repeat(np.arange(len(self.lists), dtype=np.int32), np.diff(self.lists.indptr))
+        return self.lists.owner.astype(np.int32)
 
     @cached_property
     def prefixes(self) -> ListSums:
@@ -99,19 +99,17 @@ class LabeledLists:
 def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> LabeledLists:
     """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
     truth = without_negative(truth)
-    indptr, items = truth.item_sets
+    sets = truth.item_sets
     pairs = ((truth.users, lists.users, "user id"), (truth.items, lists.item_ids, "item id"))
     for truth_ids, ids, kind in pairs:
         if len(ids):
             truth_ids.check_type(ids.values[0], f"truth: {kind}")
     user, item = truth.users.align(lists.users), truth.items.align(lists.item_ids)
-    n_relevant = np.where(user != UNKNOWN, np.diff(indptr)[user] if indptr.size > 1 else 0, 0).astype(
-        np.int32
-    )
+    n_relevant = np.append(sets.lengths, np.int32(0))[user]  # the last one is for unknown users
     relevant = np.zeros(lists.items.size, np.bool_)
     chunk = Chunk(read_only(lists.indptr), read_only(lists.items), item, user, np.arange(len(lists)))
     stamp, no_weights = np.full(len(truth.items), -1, np.int32), (np.empty(0, np.float32), np.empty(0))
-    mark_hits(chunk, Truth(indptr[:-1], indptr[1:], items, stamp, *no_weights), relevant)
+    mark_hits(chunk, Truth(sets.indptr[:-1], sets.indptr[1:], sets.items, stamp, *no_weights), relevant)
     labeled = n_relevant > 0
     if users is not None:
         numbers = lists.users.lookup(user_series(users))

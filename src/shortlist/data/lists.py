@@ -1,10 +1,10 @@
 """Ranked lists of users: built, read from files, shown and written; candidates of any ranker."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import polars as pl
 from shortlist.core.charts import Figure, length_chart
 from shortlist.core.files import atomic_write
 from shortlist.core.params import check_whole
+from shortlist.core.ragged import Ragged, row_lengths
 from shortlist.core.tables import html
 from shortlist.data.columns import (
     REQUIRED,
@@ -35,8 +36,8 @@ from shortlist.data.sources import (
     read_plain_table,
 )
 from shortlist.errors import DataError
-from shortlist.kernels.rows import find_repeated_item, starts, take_rows
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.kernels.rows import find_repeated_item, starts
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
     import pandas
@@ -96,8 +97,6 @@ class RankedList:
 
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
-PER_ITEM = ("items", "scores", "probabilities")  # arrays with an entry per item shown
-PER_LIST = ("boundary", "reason", "expected_sizes")  # arrays with an entry per list
 NUMBERS = ("rank", "score", "probability", "boundary")
 IDS_ONLY = ColumnNames(timestamp="", weight="", basket_id="", item_name="")
 FORMATS = (".parquet", ".csv", ".jsonl")
@@ -146,7 +145,7 @@ def parse_reasons(frame: pl.DataFrame) -> Codes | None:
 
 
 @dataclass(frozen=True, eq=False)
-class RankedLists:
+class RankedLists(Ragged):
     """The lists of many users, of different lengths; empty lists are included.
 
     Parameters
@@ -190,6 +189,9 @@ class RankedLists:
     [2, 0]
     """
 
+    per_element: ClassVar[tuple[str, ...]] = ("items", "scores", "probabilities")
+    per_row: ClassVar[tuple[str, ...]] = ("boundary", "reason", "expected_sizes")
+
     users: IdMap
     item_ids: IdMap
     indptr: Longs
@@ -208,7 +210,7 @@ class RankedLists:
 
     def __post_init__(self) -> None:
         shown, n_lists = int(self.indptr[-1]) if self.indptr.size else -1, len(self.users)
-        groups = ((PER_ITEM, shown), (PER_LIST, n_lists), (("indptr",), n_lists + 1))
+        groups = ((self.per_element, shown), (self.per_row, n_lists), (("indptr",), n_lists + 1))
         for names, expected in (*groups, (("item_names",), len(self.item_ids))):
             for name in names:
                 values = getattr(self, name)
@@ -217,9 +219,6 @@ class RankedLists:
                     raise DataError(
                         f"{name} must have {expected} values, got {got}; pass arrays of matching sizes."
                     )
-
-    def __len__(self) -> int:
-        return len(self.users)
 
     def __repr__(self) -> str:
         return (
@@ -255,20 +254,9 @@ class RankedLists:
         return Figure(title, length_chart(title, counts, 0))
 
     @property
-    def lengths(self) -> Ints:
-        """(n_lists,) length of each list."""
-        return (self.indptr[1:] - self.indptr[:-1]).astype(np.int32)
-
-    @property
     def cover_ratio(self) -> float:
         """Fraction of lists with at least one item."""
         return float((self.lengths > 0).mean()) if len(self) else 0.0
-
-    @property
-    def positions(self) -> Ints:
-        """(n_shown,) position of each item within its list, from 0."""
-        first = np.repeat(self.indptr[:-1], np.diff(self.indptr))
-        return (np.arange(self.items.size) - first).astype(np.int32)
 
     def reason_of(self, number: int) -> str | None:
         """Return why a list ends.
@@ -321,20 +309,21 @@ class RankedLists:
             Positions in `users`.
         """
         index = np.asarray(numbers, np.int64)
-        indptr, rows = take_rows(self.indptr, index)
-        arrays = self._select(PER_ITEM, rows) | self._select(PER_LIST, index)
-        return replace(self, users=IdMap(self.users.to_ids(index)), indptr=indptr, **arrays)
+        return replace(self, users=IdMap(self.users.to_ids(index)), **self._at_rows(index))
 
-    def where(self, kept: Bools) -> Self:
-        """Return the lists without some items.
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """Return the lists of all parts; a column that only some parts have is NaN in the others.
 
         Parameters
         ----------
-        kept
-            (n_shown,) whether the item stays.
+        parts
+            At least one; items and names are those of the first.
         """
-        n_before = np.concatenate([[0], np.cumsum(kept)])
-        return replace(self, indptr=n_before[self.indptr], **self._select(PER_ITEM, kept))
+        if len(parts) == 1:
+            return parts[0]
+        users = IdMap(pl.concat([part.users.values for part in parts]))
+        return replace(parts[0], users=users, **cls._joined(parts))
 
     def reorder(self, order: Longs) -> Self:
         """Return lists of the same lengths with their items in another order.
@@ -344,11 +333,7 @@ class RankedLists:
         order
             (n_shown,) where each item was; every list keeps its items.
         """
-        return replace(self, **self._select(PER_ITEM, order))
-
-    def _select(self, names: tuple[str, ...], rows: npt.NDArray[Any]) -> dict[str, Any]:
-        """Some rows of the arrays of these names that are present."""
-        return {name: values[rows] for name in names if (values := getattr(self, name)) is not None}
+        return replace(self, **self._select(self.per_element, order))
 
     def head(self, lengths: npt.ArrayLike, reason: Codes | None = None) -> Self:
         """Return the first items of each list.
@@ -372,10 +357,10 @@ class RankedLists:
                 "pass one of these."
             )
         limit = np.broadcast_to(limit, (len(self),))
-        kept = np.minimum(np.maximum(limit, 0), np.diff(self.indptr))
-        rows = self.positions < np.repeat(kept, np.diff(self.indptr))
+        lengths = np.minimum(np.maximum(limit, 0), self.lengths)
+        rows = self.positions < np.repeat(lengths, self.lengths)
         reason = self.reason if reason is None else reason
-        return replace(self, indptr=starts(kept), reason=reason, **self._select(PER_ITEM, rows))
+        return replace(self, indptr=starts(lengths), reason=reason, **self._select(self.per_element, rows))
 
     def limit_groups(self, max_per_group: Mapping[str, int], items: Any) -> Self:
         """Return the lists without items beyond the limits of their groups; nothing else changes.
@@ -403,10 +388,10 @@ class RankedLists:
         >>> sl.RankedLists.from_frame(table).limit_groups({"family": 1}, items)[1].items
         ['a', 'c']
         """
-        wanted = check_group_limits(max_per_group)
-        limits = ItemGroups.of(items, self.item_ids, list(wanted)).limits(wanted)
-        kept, sizes = skip_items(self.indptr, self.items, limits)
-        return replace(self, indptr=starts(sizes), **self._select(PER_ITEM, kept))
+        fields = check_group_limits(max_per_group)
+        limits = ItemGroups.of(items, self.item_ids, list(fields)).limits(fields)
+        rows, lengths = skip_items(self.indptr, self.items, limits)
+        return replace(self, indptr=starts(lengths), **self._select(self.per_element, rows))
 
     def to_frame(self, *, names: bool = False) -> pl.DataFrame:
         """Return a polars table with one row per item; an empty list is one row of rank 0 without an item.
@@ -420,7 +405,7 @@ class RankedLists:
         -------
         Columns user_id, rank, item_id, score, probability, length, boundary, reason[, item_name].
         """
-        lengths = np.diff(self.indptr)
+        lengths = self.lengths
         n_rows = np.maximum(lengths, 1)
         number = np.repeat(np.arange(len(self)), n_rows)
         filled = np.repeat(lengths > 0, n_rows)
@@ -724,7 +709,7 @@ def _parse_scores(shown: pl.DataFrame, indptr: Longs) -> Floats:
     """The score column; without one, 0, -1, -2 … within each list, which gives the same order."""
     if "score" in shown.columns:
         return shown["score"].cast(pl.Float32).fill_null(np.nan).to_numpy()
-    return (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(len(shown))).astype(np.float32)
+    return (np.repeat(indptr[:-1], row_lengths(indptr)) - np.arange(len(shown))).astype(np.float32)
 
 
 def _parse_optional(frame: pl.DataFrame, name: str, dtype: type) -> Any:

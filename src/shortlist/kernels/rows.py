@@ -1,6 +1,6 @@
 """Rows of different lengths, one after the other: ragged arrays, sets, grouping by user, sorting by time."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -391,27 +391,6 @@ def count_common(
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 
-class ItemSets(NamedTuple):
-    """One set of items per user."""
-
-    indptr: Longs  # (n_users + 1,)
-    items: Ints  # (n,) ascending per user
-
-    def part(self, rows: slice) -> "ItemSets":
-        """The sets of consecutive users."""
-        at = self.indptr[rows.start : rows.stop + 1]
-        return ItemSets(read_only(at - at[0]), read_only(self.items[at[0] : at[-1]]))
-
-    def row(self, number: int) -> Ints:
-        """The set of one user."""
-        return self.items[self.indptr[number] : self.indptr[number + 1]]
-
-    def take(self, numbers: npt.NDArray[np.integer]) -> "ItemSets":
-        """The sets of these users, in this order; an empty set for a negative number."""
-        at, rows = take_rows(self.indptr, numbers)
-        return ItemSets(at, self.items[rows])
-
-
 def take_rows(indptr: Longs, numbers: npt.NDArray[np.integer]) -> tuple[Longs, Longs]:
     """(starts, positions) of the entries of these rows; a negative number stands for an empty row."""
     if indptr.size < 2:
@@ -422,16 +401,6 @@ def take_rows(indptr: Longs, numbers: npt.NDArray[np.integer]) -> tuple[Longs, L
     lengths[numbers < 0] = 0
     at = starts(lengths)
     return at, np.repeat(first - at[:-1], lengths) + np.arange(at[-1])
-
-
-def no_sets(n_users: int) -> ItemSets:
-    """An empty set for each user."""
-    return ItemSets(np.zeros(n_users + 1, np.int64), np.empty(0, np.int32))
-
-
-def same_sets(items: Ints, n_users: int) -> ItemSets:
-    """The same set for each user."""
-    return ItemSets(np.arange(n_users + 1, dtype=np.int64) * items.size, np.tile(items, n_users))
 
 
 def starts(lengths: npt.NDArray[np.integer]) -> Longs:

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
 from shortlist.core.params import MAX_SEED, POSITIVE, Range, Space, check_number, check_whole
+from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
@@ -72,7 +73,7 @@ class ALSState(ModelState):
 def history_prints(matrix: csr_array) -> Doubles:
     """(n_users,) a number per row that changes when the row does; 0 for an empty row."""
     keys = np.random.Generator(np.random.PCG64(KEYS)).random(matrix.shape[1]) + 0.5
-    owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    owner = row_owners(matrix.indptr)
     amount = keys[matrix.indices] * matrix.data
     return np.asarray(np.bincount(owner, weights=amount, minlength=matrix.shape[0]), np.float64)
 
@@ -226,7 +227,7 @@ class ALS(MatrixModel):
 
     def _penalties(self, matrix: csr_array, base: float) -> Floats:
         """(n,) the L2 penalty of each row."""
-        owner = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+        owner = row_owners(matrix.indptr)
         totals = np.bincount(owner, weights=np.abs(matrix.data), minlength=matrix.shape[0])
         sizes = totals + base
         # above 0, so that the vector of a row without pairs is 0
@@ -249,7 +250,7 @@ class ALS(MatrixModel):
             numbers = numbers[state.prints[request.users[numbers]] == prints[numbers]]
             vectors[numbers] = state.users[request.users[numbers]]
             learned[numbers] = True
-        active = np.diff(matrix.indptr) > 0
+        active = row_lengths(matrix.indptr) > 0
         vectors[~active] = state.mean_user
         new = np.flatnonzero(active & ~learned)
         if new.size:

@@ -137,22 +137,19 @@ COUNT_ROWS: WeightTransform = WeightTransform()
 
 def baskets_since(data: Interactions) -> Longs:
     """(n_rows,) number of the user's baskets after that of each row."""
-    basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
-    return np.asarray(data.user_baskets[data.user + 1] - 1 - basket)
+    return np.asarray(data.user_baskets[data.user + 1] - 1 - data.basket)
 
 
 def set_places(data: Interactions) -> Longs:
     """(n_rows,) the entry of data.item_sets with the user and the item of each row."""
-    indptr, items = data.item_sets
-    owner = np.repeat(np.arange(data.n_users), np.diff(indptr))
-    keys = owner * data.n_items + items  # ascending, as the sets are
+    keys = data.item_sets.owner * data.n_items + data.item_sets.items  # ascending, as the sets are
     return np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
 
 
 def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
     """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
     amount, factor = transform.of_rows(data), decay ** baskets_since(data)
-    counts, n_entries = factor if amount is None else amount * factor, data.item_sets[1].size
+    counts, n_entries = factor if amount is None else amount * factor, data.item_sets.items.size
     return np.bincount(set_places(data), weights=counts, minlength=n_entries).astype(np.float32)
 
 

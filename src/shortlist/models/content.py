@@ -21,6 +21,7 @@ from shortlist.content.features import (
 from shortlist.core.checks import check_array, check_float_value
 from shortlist.core.glm import LOGISTIC, glm_fit
 from shortlist.core.params import MAX_SEED, check_fraction, check_number, check_whole
+from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, in_last_basket
@@ -40,7 +41,7 @@ from shortlist.models.base import (
 )
 from shortlist.models.matrix import item_matrix, membership, normalize_degrees
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
-from shortlist.recommend.retrieval import SparseItems, SparseScores, top_items
+from shortlist.recommend.retrieval import Hits, SparseItems, SparseScores, top_items
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SLICE = 256  # items per task of a thread
@@ -56,10 +57,8 @@ def find_neighbors(content: csr_array, rows: Ints | Longs, allowed: Longs, k: in
     scores = SparseScores(to_rows(content[rows]), index)
     width = min(k + 1, allowed.size)
     parts = map_slices(lambda some: top_items(scores.part(some), index, postings, width), rows.size, SLICE)
-    lengths = np.concatenate([np.diff(some.indptr) for some in parts])
-    owner = np.repeat(np.arange(rows.size), lengths)
-    items = allowed[np.concatenate([some.items for some in parts])]
-    values = np.concatenate([some.scores for some in parts])
+    hits = Hits.concat(parts)
+    owner, items, values = hits.owner, allowed[hits.items], hits.scores
     keep = (items != rows[owner]) & (values > 0)
     nearest = np.asarray(content[rows].multiply(content[rows]).sum(axis=1), np.float32)  # to itself
     np.maximum.at(nearest, owner[keep], values[keep])
@@ -87,7 +86,7 @@ def keep_largest(matrix: csr_array, k: int) -> csr_array:
 def neighborhood_rows(neighbors: csr_array, allowed: Bools, k: int) -> csr_array:
     """(n_items, n_items) the k nearest allowed items of every item, in unit length."""
     keep = allowed[neighbors.indices]
-    row = np.repeat(np.arange(neighbors.shape[0]), np.diff(neighbors.indptr))[keep]
+    row = row_owners(neighbors.indptr)[keep]
     at = starts(np.bincount(row, minlength=neighbors.shape[0]))
     allowed_only = csr_array((neighbors.data[keep], neighbors.indices[keep], at), shape=neighbors.shape)
     near = keep_largest(allowed_only, k)
@@ -96,7 +95,7 @@ def neighborhood_rows(neighbors: csr_array, allowed: Bools, k: int) -> csr_array
 
 def _in_unit_length(matrix: csr_array, values: Doubles) -> csr_array:
     """The matrix with these values instead of its own, divided by the length of their row."""
-    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    row = row_owners(matrix.indptr)
     norms: Doubles = np.sqrt(np.bincount(row, weights=values**2, minlength=matrix.shape[0]))
     values = values / np.where(norms > 0, norms, 1)[row]
     return csr_array((values.astype(np.float32), matrix.indices, matrix.indptr), shape=matrix.shape)
@@ -156,7 +155,7 @@ def _content_profiles(rows: csr_array, rules: ProfileRules, catalog: Catalog, we
     summed.sort_indices()
     values = np.sign(summed.data) * np.abs(summed.data.astype(np.float64)) ** rules.damping
     n_fields = weights.size
-    row = np.repeat(np.arange(summed.shape[0]), np.diff(summed.indptr))
+    row = row_owners(summed.indptr)
     key = row * n_fields + catalog.space.owner[summed.indices]
     norms: Doubles = np.sqrt(np.bincount(key, weights=values**2, minlength=summed.shape[0] * n_fields))
     scale = np.tile(weights.astype(np.float64), summed.shape[0]) / np.where(norms > 0, norms, 1)
@@ -179,7 +178,7 @@ class LearnedWeights(NamedTuple):
     intercept: float
     activity: float
 
-    def shift(self, n_items: Longs) -> Floats:
+    def shift(self, n_items: Ints) -> Floats:
         """(n,) log-odds of an item that shares nothing with the user, by the size of the history."""
         log_odds: Floats = (self.intercept + self.activity * np.log1p(n_items)).astype(np.float32)
         return log_odds
@@ -269,9 +268,9 @@ def _regress(examples: FieldExamples, n_fields: int) -> LearnedWeights:
 
 def _hide(train: Interactions, content: csr_array, rng: np.random.Generator) -> HiddenRows | None:
     """Hide last baskets, or a share of the items."""
-    described = np.flatnonzero(np.diff(content.indptr) > 0)
+    described = np.flatnonzero(row_lengths(content.indptr) > 0)
     if train.n_baskets > train.n_users:
-        users = np.flatnonzero(np.diff(train.user_baskets) > 1)
+        users = np.flatnonzero(train.basket_counts > 1)
         is_hidden, pool = in_last_basket(train), described
     else:
         pool = np.sort(rng.permutation(described)[: max(int(described.size * HIDDEN_SHARE), 1)])
@@ -280,7 +279,7 @@ def _hide(train: Interactions, content: csr_array, rng: np.random.Generator) -> 
         is_hidden = member[train.item]
         users = np.unique(train.user[is_hidden])
     seen = train.where(~is_hidden)
-    users = users[np.diff(seen.indptr)[users] > 0]
+    users = users[seen.user_counts[users] > 0]
     if not users.size or not pool.size:
         return None
     return HiddenRows(seen, is_hidden, np.sort(rng.permutation(users)[:MAX_USERS]), pool)
@@ -305,7 +304,7 @@ def _compare(
     profiles = build_queries(seen.where(chosen[seen.user]), rules, visible, ones)
     near = neighborhood_rows(neighbors, seen.item_counts > 0, k)
     items = csr_array(hstack([catalog.content, near], format="csr", dtype=np.float32))
-    owner, has_content = catalog.owner, np.diff(catalog.content.indptr) > 0
+    owner, has_content = catalog.owner, row_lengths(catalog.content.indptr) > 0
     parts = []
     for user in hidden.users:
         at = slice(train.indptr[user], train.indptr[user + 1])
@@ -328,7 +327,7 @@ def _similarities(profile: csr_array, items: csr_array, owner: Ints, n_fields: i
     """(n_items, n_fields) the product of each item and the profile, field by field."""
     dense = np.zeros(items.shape[1])
     dense[profile.indices] = profile.data
-    row = np.repeat(np.arange(items.shape[0]), np.diff(items.indptr))
+    row = row_owners(items.indptr)
     values = items.data * dense[items.indices]
     key = row * n_fields + owner[items.indices]
     sums = np.bincount(key, weights=values, minlength=items.shape[0] * n_fields)
@@ -483,7 +482,7 @@ class ContentProfile(WeightParams, ContentRecommender):
     def score(self, request: RecommendRequest[ContentState]) -> Scores:
         """The similarity of every item to the profile, as sparse vectors."""
         state = request.state
-        shift = state.weights.shift(np.diff(request.history.item_sets[0]))
+        shift = state.weights.shift(request.history.item_sets.lengths)
         return Scores(sparse=SparseScores(to_rows(self._queries(request)), state.items), log_odds_shift=shift)
 
     def _queries(self, request: RecommendRequest[ContentState]) -> csr_array:

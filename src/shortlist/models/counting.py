@@ -243,9 +243,10 @@ class PersonalFrequency(CountingModel):
     def score(self, request: RecommendRequest[CountingState]) -> Scores:
         """Decayed personal counts plus popularity."""
         scores = request.state.popularity_for(request)
-        indptr, items = request.history.item_sets
-        owner = np.repeat(request.rows, np.diff(indptr))
-        scores[owner, items] += decayed_counts(request.history, self.decay, self.weight_transform)
+        sets = request.history.item_sets
+        scores[request.rows[sets.owner], sets.items] += decayed_counts(
+            request.history, self.decay, self.weight_transform
+        )
         return Scores(values=scores)
 
     def contributions(self, request: RecommendRequest[CountingState], items: Ints) -> Contributions:

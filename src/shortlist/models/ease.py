@@ -10,6 +10,7 @@ from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
 from shortlist.core.checks import check_array
 from shortlist.core.glm import fit_item_weights
 from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_number, check_whole
+from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
@@ -59,7 +60,7 @@ def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int) -> csr_a
 
 def nearest_items(products: csr_array, targets: Ints, norms: Doubles, n_neighbors: int) -> tuple[Longs, Ints]:
     """(indptr, items): those with the largest inner products, divided by the norms, without the targets."""
-    owner = np.repeat(np.arange(targets.size), np.diff(products.indptr))
+    owner = row_owners(products.indptr)
     near = np.abs(products.data) / (norms[targets[owner]] * norms[products.indices])
     kept = products.indices != targets[owner]
     indptr = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=targets.size))])
@@ -154,7 +155,7 @@ class EASE(MatrixModel):
         history = request.history
         if self.weight_transform.is_used:
             return item_matrix(history, decayed_counts(history, self.decay, self.weight_transform))
-        recency = np.zeros(history.item_sets[1].size, np.float32)
+        recency = np.zeros(history.item_sets.items.size, np.float32)
         decayed = (self.decay ** baskets_since(history)).astype(np.float32)
         np.maximum.at(recency, set_places(history), decayed)
         return item_matrix(history, recency)

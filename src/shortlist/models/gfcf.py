@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
 from shortlist.core.checks import check_array
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole
+from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
@@ -201,7 +202,7 @@ class GFCF(MatrixModel):
         size = abs(rows)
         user_degree = np.asarray(size.sum(axis=1, dtype=np.float64))
         item_degree = np.asarray(size.sum(axis=0, dtype=np.float64))
-        owner = np.repeat(np.arange(train.n_users), np.diff(rows.indptr))
+        owner = row_owners(rows.indptr)
         scale = np.sqrt(user_degree[owner] ** self.user_power * item_degree[rows.indices])
         values = np.divide(rows.data, scale, where=scale > 0, out=np.zeros_like(scale))
         matrix = csr_array((values.astype(np.float32), rows.indices, rows.indptr), shape=rows.shape)

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
 from shortlist.content.features import to_rows
+from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import multiply_sparse, rotate_rows
@@ -27,18 +28,18 @@ DEPENDENT = 1e-10  # share of the largest squared norm below which a column is a
 
 def item_matrix(data: Interactions, values: Floats | Doubles) -> csr_array:
     """(n_users, n_items) with a value for every entry of data.item_sets."""
-    indptr, items = data.item_sets
-    return csr_array((values, items, indptr), shape=(data.n_users, data.n_items))
+    sets = data.item_sets
+    return csr_array((values, sets.items, sets.indptr), shape=(data.n_users, data.n_items))
 
 
 def membership(data: Interactions) -> csr_array:
     """(n_users, n_items) 1 for every item of the user."""
-    return item_matrix(data, np.ones(data.item_sets[1].size, np.float32))
+    return item_matrix(data, np.ones(data.item_sets.items.size, np.float32))
 
 
 def normalize_degrees(matrix: csr_array) -> csr_array:
     """The signs of the entries, divided by the root of entries of the row · entries of the column."""
-    per_row = np.repeat(np.diff(matrix.indptr), np.diff(matrix.indptr))
+    per_row = np.diff(matrix.indptr)[row_owners(matrix.indptr)]
     per_column = np.bincount(matrix.indices, minlength=matrix.shape[1])[matrix.indices]
     values = (np.sign(matrix.data) / np.sqrt(per_row * per_column)).astype(np.float32)
     return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)

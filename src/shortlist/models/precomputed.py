@@ -15,6 +15,7 @@ from shortlist.core.checks import (
     check_whole_value,
     file_error,
 )
+from shortlist.core.ragged import row_owners
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
@@ -129,8 +130,7 @@ class PrecomputedScores(Recommender):
         if issparse(state.scores):
             rows = cast(Any, state.scores)[users]
             dense = np.full(rows.shape, -np.inf, np.float32)
-            owner = np.repeat(np.arange(users.size), np.diff(rows.indptr))
-            dense[owner, rows.indices] = rows.data
+            dense[row_owners(rows.indptr), rows.indices] = rows.data
             return dense
         rows = state.scores(users) if callable(state.scores) else state.scores[users]
         try:
@@ -151,9 +151,9 @@ class PrecomputedScores(Recommender):
         """(n, n_items) for users without scores, the mean of the users with the most items in common."""
         scores = np.full((rows.size, request.state.history.n_items), -np.inf, np.float32)
         users_by_item = request.state.users_by_item
-        indptr, items = request.history.item_sets
+        sets = request.history.item_sets
         for row, user in enumerate(rows):
-            common = np.asarray(users_by_item[:, items[indptr[user] : indptr[user + 1]]].sum(axis=1)).ravel()
+            common = np.asarray(users_by_item[:, sets.row(user)].sum(axis=1)).ravel()
             nearest = np.flatnonzero(common == common.max(initial=0))[:NEIGHBORS].astype(np.int32)
             if common.max(initial=0) > 0:
                 scores[row] = self._dense(request.state, nearest).mean(axis=0)

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
 from shortlist.core.params import Range, Space, check_number, check_whole
+from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
@@ -72,14 +73,13 @@ class Decay(NamedTuple):
 
 def user_vectors(data: Interactions, decay: Decay, transform: WeightTransform = COUNT_ROWS) -> csr_array:
     """(n_users, n_items); the oldest group may hold fewer baskets."""
-    n_baskets = np.diff(data.user_baskets)
-    owner = np.repeat(np.arange(data.n_users), n_baskets)
+    n_baskets, owner = data.basket_counts, row_owners(data.user_baskets)
     back = data.user_baskets[owner + 1] - 1 - np.arange(data.n_baskets)
     group = back // decay.group_size
     n_groups = -(-n_baskets // decay.group_size)
     size = np.minimum(decay.group_size, n_baskets[owner] - group * decay.group_size)
     factor = decay.basket_decay ** (back % decay.group_size) * decay.group_decay**group
-    weight = np.repeat(factor / size / n_groups[owner], np.diff(data.baskets))
+    weight = (factor / size / n_groups[owner])[data.basket]
     amount = transform.of_rows(data)
     if amount is not None:
         weight *= amount
@@ -202,8 +202,9 @@ class TIFUKNN(WeightParams, Recommender):
     def _from_arrays(
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> TIFUKNNState:
-        indptr, items = history.item_sets
-        shape = (history.n_users, history.n_items)
+        sets, shape = history.item_sets, (history.n_users, history.n_items)
         bounds = (None, None) if self.weight_transform.is_used else (0, 1.001)
-        weights = check_array(arrays, "weights", np.float64, (items.size,), low=bounds[0], high=bounds[1])
-        return self._build_state(history, csr_array((weights, items, indptr), shape=shape))
+        weights = check_array(
+            arrays, "weights", np.float64, (sets.items.size,), low=bounds[0], high=bounds[1]
+        )
+        return self._build_state(history, csr_array((weights, sets.items, sets.indptr), shape=shape))

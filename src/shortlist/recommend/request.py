@@ -5,7 +5,7 @@ histories and prediction times: all that a model needs to answer. The model answ
 which `BatchRecommender` turns into lists, in batches of users, so that memory stays bounded.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from scipy.special import expit, logit
 
 from shortlist.core.files import atomic_write
 from shortlist.core.params import warn
+from shortlist.core.ragged import ItemSets, no_sets, same_sets
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import parse_times
 from shortlist.data.history import History
@@ -32,11 +33,7 @@ from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.kernels.allocation import UserLimits
 from shortlist.kernels.lists import compute_independent_utilities, fill_f1_levels
 from shortlist.kernels.rows import (
-    ItemSets,
     count_common,
-    no_sets,
-    read_only,
-    same_sets,
     starts,
     take_rows,
     unite_sets,
@@ -274,7 +271,7 @@ def _check_collection(name: str, given: Any) -> None:
 def join_sets(a: ItemSets, b: ItemSets) -> ItemSets:
     """The union of two sets for each user."""
     at, out = np.empty_like(a.indptr), np.empty(a.items.size + b.items.size, np.int32)
-    unite_sets(read_only(a.indptr), read_only(a.items), read_only(b.indptr), read_only(b.items), at, out)
+    unite_sets(a.indptr, a.items, b.indptr, b.items, at, out)
     return ItemSets(at, out[: at[-1]])
 
 
@@ -282,23 +279,15 @@ def count_candidates(
     shared: Ints | None, per_user: ItemSets | None, excluded: ItemSets, n_items: int
 ) -> Longs:
     """(n_users,) how many candidates are not excluded."""
-    n_users = excluded.indptr.size - 1
     if per_user is not None:
-        common = np.empty(n_users, np.int64)
-        count_common(
-            read_only(per_user.indptr),
-            read_only(per_user.items),
-            read_only(excluded.indptr),
-            read_only(excluded.items),
-            common,
-        )
-        return np.diff(per_user.indptr) - common
+        common = np.empty(len(excluded), np.int64)
+        count_common(per_user.indptr, per_user.items, excluded.indptr, excluded.items, common)
+        return per_user.lengths - common
     if shared is None:
-        return n_items - np.diff(excluded.indptr)
+        return n_items - excluded.lengths.astype(np.int64)
     member = np.zeros(n_items + 1, np.bool_)
     member[shared] = True
-    owner = np.repeat(np.arange(n_users), np.diff(excluded.indptr))
-    hits = np.bincount(owner, weights=member[excluded.items], minlength=n_users)
+    hits = np.bincount(excluded.owner, weights=member[excluded.items], minlength=len(excluded))
     return shared.size - hits.astype(np.int64)
 
 
@@ -359,7 +348,7 @@ class RecommendRequest(Generic[S]):
 
     def excluded_sets(self) -> ItemSets:
         """The items that must not be shown to each user."""
-        excluded = ItemSets(*self.history.item_sets) if self.filter_seen else no_sets(len(self))
+        excluded = self.history.item_sets if self.filter_seen else no_sets(len(self))
         if self.exclude.shared is not None:
             excluded = join_sets(excluded, same_sets(self.exclude.shared, len(self)))
         per_user = self.exclude.sets(self.user_ids, self.state.history.items)
@@ -402,8 +391,8 @@ class Scores:
         elif factors is not None:
             factors = factors._replace(vectors=factors.vectors[numbers])
         elif candidates is not None and values is not None:
-            indptr, rows = take_rows(candidates.indptr, numbers)
-            candidates, values = ItemSets(indptr, candidates.items[rows]), values[rows]
+            rows = take_rows(candidates.indptr, numbers)[1]
+            candidates, values = candidates.take(numbers), values[rows]
         elif values is not None:
             values = values[numbers]
         per_user = {
@@ -419,7 +408,7 @@ class Scores:
         if self.sparse is not None:
             return self.sparse.queries.indptr.size - 1
         if self.candidates is not None:
-            return self.candidates.indptr.size - 1
+            return len(self.candidates)
         assert self.values is not None
         return len(self.values)
 
@@ -434,10 +423,8 @@ class Scores:
         assert self.values is not None
         if self.candidates is None:
             return self.values
-        n_users = self.candidates.indptr.size - 1
-        scores = np.full((n_users, n_items), -np.inf, np.float32)
-        owner = np.repeat(np.arange(n_users), np.diff(self.candidates.indptr))
-        scores[owner, self.candidates.items] = self.values
+        scores = np.full((len(self.candidates), n_items), -np.inf, np.float32)
+        scores[self.candidates.owner, self.candidates.items] = self.values
         return scores
 
 
@@ -460,7 +447,7 @@ def build_request(state: S, users: Any, options: RequestOptions) -> RecommendReq
                 f"users must be users of `history`, got {other!r}; leave users out, or make a second call "
                 "without history."
             )
-        empty = np.append(np.diff(source.merged.indptr) == 0, True)  # the last one is for unknown users
+        empty = np.append(source.merged.user_counts == 0, True)  # the last one is for unknown users
         rows[empty[rows]] = UNKNOWN  # without an item that the model knows, nothing can be recommended
     return RecommendRequest(
         state=state,
@@ -580,7 +567,7 @@ def read_sessions(stored: History, history: Any, at: Any) -> Interactions:
             stored.items.check_type(data.items.values[0], "history: item id")
         user, item = data.user, stored.items.align(data.items)[data.item]
         time = NO_TIME if data.time is None or not stored.has_times else data.time
-        basket = np.repeat(np.arange(data.n_baskets, dtype=np.int32), np.diff(data.baskets))
+        basket = data.basket
         ids = data.users
     is_known = item != UNKNOWN
     if not is_known.all():
@@ -652,7 +639,9 @@ class BatchRecommender(Generic[S]):
         if times is not None and times.size > self.model.batch_size(state):
             order = np.argsort(times, kind="stable")  # so that few batches need what was known at a time
         batches = list(self.batches(order))
-        lists = concat_lists(batches) if batches else empty_lists(request.user_ids, self.item_ids, "top_n")
+        lists = (
+            RankedLists.concat(batches) if batches else empty_lists(request.user_ids, self.item_ids, "top_n")
+        )
         if order is not None:
             lists = lists.take(np.argsort(order))
         warn_if_all_empty(type(self.model).__name__, lists.reason, lists.items.size)
@@ -701,10 +690,7 @@ class BatchRecommender(Generic[S]):
         deeper, depth = copy(self), int(lists.lengths.max(initial=0)) + n
         deeper.request = replace(self.request, options=RequestOptions(N=max(depth, 1)))
         top = deeper.lists()
-        shown, ranked = (
-            np.repeat(np.arange(len(some)), some.lengths) * len(self.item_ids) + some.items
-            for some in (lists, top)
-        )
+        shown, ranked = (some.owner * len(self.item_ids) + some.items for some in (lists, top))
         is_left = ~np.isin(ranked, shown)
         n_before = np.concatenate([[0], np.cumsum(is_left)])
         place = n_before[1:] - np.repeat(n_before[top.indptr[:-1]], top.lengths)  # from 1, in what is left
@@ -873,7 +859,7 @@ class BatchRecommender(Generic[S]):
             items = np.intersect1d(items, self.shared, assume_unique=True)
         # no user has more excluded items than the largest set, so the top of the ranking serves all users
         if self.limits is None:
-            needed = limit + int(np.diff(excluded.indptr).max(initial=0))
+            needed = limit + int(excluded.lengths.max(initial=0))
             items = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
         retriever = Retriever(len(self.item_ids), items, 1, self.limits)
         return retriever.search(scores, floors, excluded, None, limit)
@@ -1020,44 +1006,11 @@ def empty_lists(users: pl.Series, item_ids: IdMap, reason: str) -> RankedLists:
     return RankedLists(IdMap(users), item_ids, indptr, no_items, no_scores, reason=reasons)
 
 
-def concat_lists(parts: Sequence[RankedLists]) -> RankedLists:
-    """All lists, one part after the other; values that a part lacks are NaN."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def concat(name: str, n_missing: str, kind: type) -> Any:
-        """One optional column over all parts."""
-        if all(getattr(lists, name) is None for lists in parts):
-            return None
-        columns = [
-            np.full(len(getattr(lists, n_missing)), np.nan, kind)
-            if (column := getattr(lists, name)) is None
-            else column
-            for lists in parts
-        ]
-        return np.concatenate(columns)
-
-    return RankedLists(
-        users=IdMap(pl.concat([lists.users.values for lists in parts])),
-        item_ids=parts[0].item_ids,
-        item_names=parts[0].item_names,
-        indptr=starts(np.concatenate([np.diff(lists.indptr) for lists in parts])),
-        items=np.concatenate([lists.items for lists in parts]),
-        scores=np.concatenate([lists.scores for lists in parts]),
-        probabilities=concat("probabilities", "items", np.float64),
-        boundary=concat("boundary", "users", np.float32),
-        reason=np.concatenate([lists.reason for lists in parts if lists.reason is not None]),
-        expected_sizes=concat("expected_sizes", "users", np.float64),
-        source=parts[0].source,
-        origin=parts[0].origin,
-    )
-
-
 def _overlay(lists: RankedLists, numbers: Longs, others: RankedLists) -> RankedLists:
     """`others` instead of the lists at `numbers`."""
     order = np.arange(len(lists))
     order[numbers] = len(lists) + np.arange(numbers.size)
-    return concat_lists([lists, others]).take(order)
+    return RankedLists.concat([lists, others]).take(order)
 
 
 def replace_lists(lists: RankedLists, numbers: Longs, others: RankedLists) -> RankedLists:
@@ -1072,7 +1025,7 @@ def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | Non
     """No list longer than `limit`; lists cut now or before (`truncated`) get the reason max_items."""
     if limit is None:
         return lists
-    long = np.diff(lists.indptr) > limit
+    long = lists.lengths > limit
     ended = long if truncated is None else long | truncated
     if not ended.any():
         return lists

@@ -1,14 +1,15 @@
 """Exact selection of the best items, from an index, from factors, or from dense or ragged scores."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.content.features import to_rows
+from shortlist.core.ragged import ItemSets, Ragged
 from shortlist.core.threads import map_slices
 from shortlist.data.items import skip_items
 from shortlist.errors import DataError
@@ -24,7 +25,7 @@ from shortlist.kernels.retrieval import (
     select_top,
     unpack_keys,
 )
-from shortlist.kernels.rows import ItemSets, read_only, starts, take_rows
+from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
 from shortlist.kernels.simd import BLOCK
 from shortlist.kernels.sparse import (
     Postings,
@@ -183,8 +184,12 @@ CAPACITY = 1024  # hits per user that fit before a search without limit must be 
 CELLS = 1 << 22  # dense scores in memory at once, per thread
 
 
-class Hits(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Hits(Ragged):
     """The selected items, best first; equal scores by smaller item index."""
+
+    per_element: ClassVar[tuple[str, ...]] = ("items", "scores")
+    per_row: ClassVar[tuple[str, ...]] = ("truncated", "skipped")
 
     indptr: Longs  # (n_users + 1,)
     items: Ints  # (n_hits,)
@@ -192,16 +197,10 @@ class Hits(NamedTuple):
     truncated: Bools  # (n_users,) whether the limit removed hits
     skipped: Bools | None = None  # (n_users,) whether all that is left is beyond the limits of groups
 
-    def take(self, numbers: Longs) -> "Hits":
-        """The hits of these users, in this order."""
-        indptr, rows = take_rows(self.indptr, numbers)
-        skipped = None if self.skipped is None else self.skipped[numbers]
-        return Hits(indptr, self.items[rows], self.scores[rows], self.truncated[numbers], skipped)
-
     def repeat(self, values: Floats) -> Doubles:
         """(n_hits,) or, of one user, (1,) the value (n_users,) of the user of each hit."""
         doubles = values.astype(np.float64)
-        return doubles if doubles.size == 1 else np.repeat(doubles, np.diff(self.indptr))
+        return doubles if doubles.size == 1 else np.repeat(doubles, self.lengths)
 
     def reaches(self, floors: Floats) -> bool:
         """Whether all candidates above the floor (n_users,) of each user are among the hits."""
@@ -214,13 +213,10 @@ class Hits(NamedTuple):
             n_hits = int((self.scores > floors[0]).sum())
             n = n_hits if limit is None else min(n_hits, limit)
             return Hits(np.array([0, n]), self.items[:n], self.scores[:n], np.array([n_hits > n]))
-        sizes = np.diff(self.indptr)
-        before = np.concatenate([[0], np.cumsum(self.scores > np.repeat(floors, sizes))])
-        n_above = np.diff(before[self.indptr])
+        n_above = sum_rows(self.indptr, self.scores > np.repeat(floors, self.lengths))
         counts = n_above if limit is None else np.minimum(n_above, limit)
-        place = np.arange(self.items.size) - np.repeat(self.indptr[:-1], sizes)
-        kept = place < np.repeat(counts, sizes)
-        return Hits(starts(counts), self.items[kept], self.scores[kept], n_above > counts)
+        hits = self.where(self.positions < np.repeat(counts, self.lengths))
+        return replace(hits, truncated=n_above > counts, skipped=None)
 
     def within(self, limits: UserLimits, limit: int | None) -> "Hits":
         """The best `limit` hits within the limits of groups."""
@@ -229,23 +225,16 @@ class Hits(NamedTuple):
         truncated = sizes == most
         if truncated.any():
             kept, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most - 1))
-        skipped = ~truncated & ~self.truncated & (sizes < np.diff(self.indptr))
+        skipped = ~truncated & ~self.truncated & (sizes < self.lengths)
         return Hits(starts(sizes), self.items[kept], self.scores[kept], truncated | self.truncated, skipped)
 
 
-def concat_hits(parts: Sequence[Hits]) -> Hits:
-    """The hits of consecutive users, joined."""
-    if len(parts) == 1:
-        return parts[0]
-    lengths = [np.diff(hits.indptr) for hits in parts]
-    skipped = [hits.skipped for hits in parts if hits.skipped is not None]
-    return Hits(
-        np.concatenate([[0], *lengths]).cumsum().astype(np.int64),
-        np.concatenate([np.empty(0, np.int32), *(hits.items for hits in parts)]),
-        np.concatenate([np.empty(0, np.float32), *(hits.scores for hits in parts)]),
-        np.concatenate([np.empty(0, np.bool_), *(hits.truncated for hits in parts)]),
-        np.concatenate(skipped) if skipped else None,
-    )
+NO_HITS = Hits(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.bool_))
+
+
+def _search_slices(search: Callable[[slice], Hits], n_users: int, size: int) -> Hits:
+    """The hits of all users, of whom `size` are searched at once."""
+    return Hits.concat(map_slices(search, n_users, size) or [NO_HITS])
 
 
 def search_index(
@@ -259,14 +248,15 @@ def search_index(
     vectors, floors = read_only(np.asarray(vectors, np.float32)), read_only(floors)
 
     def search(rows: slice) -> Hits:
-        query = Query(vectors[rows], floors[rows], *excluded.part(rows))
+        banned = excluded.part(rows)
+        query = Query(vectors[rows], floors[rows], banned.indptr, banned.items)
 
         def run(keys: State, counts: Longs) -> None:
             retrieve_from_factors(index.items, index.blocks, query, index.slack, keys, counts)
 
         return _collect(run, rows.stop - rows.start, limit, index.n_items)
 
-    return concat_hits(map_slices(search, floors.size, SLICE))
+    return _search_slices(search, floors.size, SLICE)
 
 
 def score_candidates(
@@ -286,11 +276,11 @@ def score_candidates(
         else:
             sets = ItemSets(np.arange(rows.stop - rows.start + 1) * candidates.size, read_only(candidates))
         scores = np.empty(sets.indptr[-1], np.float32)
-        score_pairs(vectors[rows], *items, *sets, scores)
+        score_pairs(vectors[rows], *items, sets.indptr, sets.items, scores)
         return select_ragged(sets, scores, floors[rows], excluded.part(rows), limit)
 
     size = SLICE if isinstance(candidates, ItemSets) else max(CELLS // max(candidates.size, 1), 1)
-    return concat_hits(map_slices(search, floors.size, size))
+    return _search_slices(search, floors.size, size)
 
 
 def select_dense(scores: Floats, items: Ints, floors: Floats, excluded: ItemSets, limit: int | None) -> Hits:
@@ -304,14 +294,13 @@ def select_ragged(
     candidates: ItemSets, scores: Floats, floors: Floats, excluded: ItemSets, limit: int | None
 ) -> Hits:
     """The best of each user's scored candidates; `candidates.items` may be shared, see `select_top`."""
-    indptr, items, values = read_only(candidates.indptr), read_only(candidates.items), read_only(scores)
-    floors = read_only(floors)
-    excluded_at, excluded_items = read_only(excluded.indptr), read_only(excluded.items)
+    values, floors = read_only(scores), read_only(floors)
+    indptr, items = candidates.indptr, candidates.items
 
     def run(keys: State, counts: Longs) -> None:
-        select_top(indptr, items, values, floors, excluded_at, excluded_items, keys, counts)
+        select_top(indptr, items, values, floors, excluded.indptr, excluded.items, keys, counts)
 
-    return _collect(run, floors.size, limit, int(np.diff(indptr).max(initial=0)))
+    return _collect(run, floors.size, limit, int(candidates.lengths.max(initial=0)))
 
 
 def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | None, most: int) -> Hits:
@@ -430,7 +419,7 @@ def search_sparse(
             values[values == 0] = -np.inf
             return select_ragged(mine, values, floors[rows], excluded.part(rows), limit)
 
-        return concat_hits(map_slices(search_own, n_users, POSTINGS_SLICE))
+        return _search_slices(search_own, n_users, POSTINGS_SLICE)
     if shared is not None or limit is None:
         columns = np.arange(items.n_items, dtype=np.int32) if shared is None else shared
 
@@ -440,16 +429,16 @@ def search_sparse(
                 dense_scores(some, columns), columns, floors[rows], excluded.part(rows), limit
             )
 
-        return concat_hits(map_slices(search_shared, n_users, max(CELLS // max(columns.size, 1), 1)))
+        return _search_slices(search_shared, n_users, max(CELLS // max(columns.size, 1), 1))
     index = items.postings
 
     def search_all(rows: slice) -> Hits:
         banned = excluded.part(rows)
-        width = min(limit + 1 + int(np.diff(banned.indptr).max(initial=0)), items.n_items)
+        width = min(limit + 1 + int(banned.lengths.max(initial=0)), items.n_items)
         best = top_items(scores.part(rows), items, index, width)
         return select_ragged(ItemSets(best.indptr, best.items), best.scores, floors[rows], banned, limit)
 
-    return concat_hits(map_slices(search_all, n_users, POSTINGS_SLICE))
+    return _search_slices(search_all, n_users, POSTINGS_SLICE)
 
 
 def top_items(
@@ -504,7 +493,7 @@ class Retriever:
         """The hits within the limits of groups; more candidates for users of whom too many were skipped."""
         assert self.limits is not None
         within, (scores, floors, excluded, per_user) = hits.within(self.limits, limit), query
-        short = np.flatnonzero(hits.truncated & (np.diff(within.indptr) < (limit or 0)))
+        short = np.flatnonzero(hits.truncated & (within.lengths < (limit or 0)))
         if short.size == 0:
             return within
         parts, depth = [within], depth * GROUP_DEPTH
@@ -514,7 +503,7 @@ class Retriever:
             parts.append(self._search_deeper(self._search(*more, depth), more, limit, depth))
         order = np.arange(floors.size)
         order[short] = floors.size + np.arange(short.size)
-        return concat_hits(parts).take(order)
+        return Hits.concat(parts).take(order)
 
     def _search(
         self,
@@ -567,8 +556,8 @@ class Retriever:
                 f"{(floors.size, self.n_items)}, got {values.shape}."
             )
         if per_user is not None:
-            owner = np.repeat(np.arange(floors.size), np.diff(per_user.indptr))
-            return select_ragged(per_user, values[owner, per_user.items], floors, excluded, limit)
+            values = values[per_user.owner, per_user.items]
+            return select_ragged(per_user, values, floors, excluded, limit)
         rows = values if self.shared is None else values[:, self.shared]
         return select_dense(rows, self._columns(), floors, excluded, limit)
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import PER_USERS, ListValue, Money
+from shortlist.core.ragged import row_owners
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
@@ -183,7 +184,7 @@ class ModelReport:
         """Hits per 100 items shown if every list has 1, 2, … items, as many as `fixed_curve` has."""
         ground = GroundTruth(self.truth, users=self.users)
         chunk = ground.chunk(self.top_candidates)
-        rank = np.arange(chunk.indptr[-1]) - np.repeat(chunk.indptr[:-1], np.diff(chunk.indptr))
+        rank = np.arange(chunk.indptr[-1]) - chunk.indptr[row_owners(chunk.indptr)]
         hits = np.cumsum(np.bincount(rank, ground.relevant(chunk), self.fixed_curve.size))
         shown = np.cumsum(np.bincount(rank, minlength=hits.size))
         curve: Doubles = (100 * hits / np.maximum(shown, 1))[: self.fixed_curve.size]

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipimport import zipimporter
 
+from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -280,7 +281,7 @@ def offer_block(block: "pl.DataFrame", held: dict[str, Any]) -> "Iterator[pl.Dat
     import polars as pl
 
     lists, _, offers, _ = read_offers(block, held["plan"])
-    owner = np.repeat(np.arange(len(lists)), np.diff(offers.indptr))
+    owner = row_owners(offers.indptr)
     yield pl.DataFrame({"user_id": lists.users.to_ids(owner), "bits": offers.values.view(np.int64)})
 
 
@@ -296,7 +297,7 @@ def allocate_block(
     plan, (lists, problem, offers, positions) = held["plan"], read_offers(block, held["plan"])
     shown = offers.values > limit["value"]
     if limit["user"] is not None:
-        users, sizes = lists.users.values, np.diff(offers.indptr)
+        users, sizes = lists.users.values, row_lengths(offers.indptr)
         tied = offers.values == limit["value"]
         shown |= tied & np.repeat((users < limit["user"]).to_numpy(), sizes)
         last = np.flatnonzero(tied & np.repeat((users == limit["user"]).to_numpy(), sizes))

@@ -28,7 +28,8 @@ joint_model = pytest.mark.parametrize("name", JOINT)
 def test_crowd_fills_several_blocks():
     data = crowd()
     assert (
-        schedule.choose_partition(data.item_sets[1].size, data.n_users, data.n_items, FACTORS).n_blocks >= 4
+        schedule.choose_partition(data.item_sets.items.size, data.n_users, data.n_items, FACTORS).n_blocks
+        >= 4
     )
 
 

@@ -35,7 +35,7 @@ def test_repeat_decay_ranks_repeated_items_first():
     found = []
     for one in (plain, repeating):
         best = np.argsort(-dense(one), axis=1)[:, :3]
-        sets = held.item_sets[1].reshape(-1, 3)
+        sets = held.item_sets.items.reshape(-1, 3)
         found.append(np.mean([np.isin(a, b).mean() for a, b in zip(best, sets, strict=True)]))
     assert found[1] > 0.95 > found[0]
     assert (repeating._state.parameters.user_repeat > 0).all()

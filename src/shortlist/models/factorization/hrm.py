@@ -169,11 +169,11 @@ class HRM(FactorModel):
         """Add the repeat term to the scores of each user's own items."""
         if self._repeat_decay is None:
             return
-        (indptr, items), counts = history.item_sets, decayed_counts(history, self._repeat_decay)
+        sets, counts = history.item_sets, decayed_counts(history, self._repeat_decay)
         for row, user in enumerate(users):
-            entries = slice(indptr[user], indptr[user + 1])
-            weight = parameters.user_repeat[user] + parameters.item_repeat[items[entries]]
-            scores[row, items[entries]] += weight * np.log1p(counts[entries])
+            items, count = sets.row(user), counts[sets.indptr[user] : sets.indptr[user + 1]]
+            weight = parameters.user_repeat[user] + parameters.item_repeat[items]
+            scores[row, items] += weight * np.log1p(count)
 
     def _add_trend(
         self,
@@ -231,10 +231,10 @@ class HRM(FactorModel):
         return MAXIMUM if self.pool_user == "max" else AVERAGE
 
     def trained_users(self, history: Interactions) -> Bools:
-        return np.diff(history.user_baskets) > 1
+        return history.basket_counts > 1
 
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
-        rows, baskets = np.diff(history.indptr)[users], np.diff(history.user_baskets)[users]
+        rows, baskets = history.user_counts[users], history.basket_counts[users]
         return np.asarray(rows / np.maximum(baskets, 1))
 
     def check_rows(self, has_times: bool, has_trained_users: bool) -> None:

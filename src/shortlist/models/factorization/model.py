@@ -103,10 +103,9 @@ FOLD_IN = 7  # id of a random stream
 
 def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) -> FoldInPairs:
     """Every item of a user against a few others; the draws depend only on the seed and the user's items."""
-    indptr, sets = data.item_sets
     liked, unseen, lengths = [], [], [0]
     for user in users:
-        items = sets[indptr[user] : indptr[user + 1]]
+        items = data.item_sets.row(user)
         rng = np.random.Generator(np.random.PCG64([seed, FOLD_IN, *items.tolist()]))
         each = -(-MIN_PAIRS // items.size)
         drawn = rng.integers(data.n_items, size=items.size * each, dtype=np.int32)
@@ -177,7 +176,7 @@ class FactorModel(WeightParams, Recommender):
 
     def trained_users(self, history: Interactions) -> Bools:
         """(n_users,) whether training has pairs of each user."""
-        return np.diff(history.indptr) > 0
+        return history.user_counts > 0
 
     def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:  # optional
         """Replace the parameters that are "auto" by values that suit such data."""
@@ -187,7 +186,7 @@ class FactorModel(WeightParams, Recommender):
 
     def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
         """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
-        at = history.item_sets[0]
+        at = history.item_sets.indptr
         return (at[users + 1] - at[users]).astype(np.float64)
 
     def dense_scores(
@@ -241,7 +240,7 @@ class FactorModel(WeightParams, Recommender):
         values = {name: np.full((n, *np.shape(mean)), mean, np.float32) for name, mean in means.items()}
         for name, array in values.items():
             array[is_learned] = getattr(trained, name)[users[is_learned]]
-        new = np.flatnonzero(~is_learned & (np.diff(history.indptr) > 0)).astype(np.int32)
+        new = np.flatnonzero(~is_learned & (history.user_counts > 0)).astype(np.int32)
         self._fold_into(state, history, new, values)
         return trained._replace(**values)
 
@@ -269,7 +268,7 @@ class FactorModel(WeightParams, Recommender):
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The items of the user's history whose vectors point in the same direction, and the item's bias."""
         state = request.state
-        history_items = request.history.item_sets[1]
+        history_items = request.history.item_sets.items
         vectors = state.parameters.item.astype(np.float64)
         names = [*state.history.item_labels(history_items), "item bias"]
         inner = vectors[items] @ vectors[history_items].T
@@ -513,7 +512,7 @@ class DynamicK(FactorModel):
         """Learn from what is known of users before their last baskets; of very many, some are drawn."""
         if not self.maximizes_f1:
             return None
-        is_used = np.diff(history.user_baskets) > 1
+        is_used = history.basket_counts > 1
         if history.n_users > MAX_SIZE_USERS:
             drawn = random_bits(stream(0, SIZES)[0], np.arange(history.n_users, dtype=np.uint64))
             is_used &= (drawn >> np.uint64(11)) * 2.0**-53 < MAX_SIZE_USERS / history.n_users
@@ -521,7 +520,7 @@ class DynamicK(FactorModel):
         if not users.size:
             return None
         # a list has at least one item: predict the others
-        last = np.diff(history.baskets)[history.user_baskets[users + 1] - 1] - 1
+        last = history.basket_sizes[history.user_baskets[users + 1] - 1] - 1
         earlier = history.where(~in_last_basket(history))
         return BasketSize().fit_history_columns(history_columns(earlier, users), last.astype(np.int32))
 

@@ -268,7 +268,7 @@ class UserFactors(Representation):
     """Matrix factorization: the score vector is the user's factors, and a group is the user's history."""
 
     def __init__(self, train: Interactions) -> None:
-        self.indptr, self.item = train.item_sets
+        self.indptr, self.item = train.item_sets.indptr, train.item_sets.items
         self.group_starts = np.arange(train.n_users + 1, dtype=np.int64)
 
     def amounts(self, train: Interactions, transform: WeightTransform) -> Doubles:
@@ -304,7 +304,7 @@ class HybridFactors(Representation):
     ) -> None:
         self.indptr, self.item, self.group_starts = train.baskets, train.item, train.user_baskets
         self.sales, self.uses_repeats = sales, repeat_decay is not None
-        n_baskets = np.diff(train.user_baskets)
+        n_baskets = train.basket_counts
         first = np.repeat(train.user_baskets[:-1], n_baskets)
         self.contexts = Contexts(  # items by their index
             np.repeat(np.arange(train.n_users, dtype=np.int32), n_baskets),

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.metrics import f1_at_n
+from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.core.threads import open_pool, thread_count
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import TrainingError
-from shortlist.kernels.rows import ItemSets, no_sets, starts
+from shortlist.kernels.rows import starts
 from shortlist.kernels.sgd import TERMS, Parameters, permute_rows
 from shortlist.models.factorization.objective import LossSample, single_precision
 from shortlist.models.factorization.parameters import freeze, mean_user, set_untrained_users
@@ -278,11 +279,9 @@ class Evaluator:
             scores = self.dense_scores(parameters, batch, None if self.times is None else self.times[rows])
             hits = select_dense(scores, items, floors[: batch.size], self.seen.part(rows), MAX_ITEMS)
             truth = self.truth.part(rows)
-            owner = np.repeat(np.arange(batch.size), np.diff(hits.indptr))
             relevant = np.zeros((batch.size, self.n_items), np.bool_)
-            relevant[np.repeat(np.arange(batch.size), np.diff(truth.indptr)), truth.items] = True
-            n_relevant = np.diff(truth.indptr).astype(np.int32)
-            totals += f1_at_n(hits.indptr, relevant[owner, hits.items], n_relevant, MAX_ITEMS)
+            relevant[truth.owner, truth.items] = True
+            totals += f1_at_n(hits.indptr, relevant[hits.owner, hits.items], truth.lengths, MAX_ITEMS)
         return float(totals.max() / n)
 
 
@@ -319,8 +318,8 @@ def build_evaluator(
         scores: Floats = model.dense_scores(theta, history, trend, rows, times)
         return scores
 
-    seen = no_sets(users.size) if train.has_repeats else ItemSets(*history.item_sets)
-    trained, truth = model.trained_users(history), ItemSets(*held.item_sets)
+    seen = no_sets(users.size) if train.has_repeats else history.item_sets
+    trained, truth = model.trained_users(history), held.item_sets
     return Evaluator(users, times, truth, seen, trained, dense_scores, history.n_items)
 
 

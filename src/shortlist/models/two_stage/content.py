@@ -18,10 +18,11 @@ from shortlist.content.features import (
     unpack_matrix,
 )
 from shortlist.core.checks import check_array
+from shortlist.core.ragged import ItemSets, no_sets, row_lengths, row_owners
 from shortlist.data.history import MAX_TIME, History
 from shortlist.data.items import Items
 from shortlist.kernels.replay import DAY, LinkTable, Snapshots, UserLog
-from shortlist.kernels.rows import ItemSets, read_only, starts
+from shortlist.kernels.rows import starts
 from shortlist.kernels.sparse import score_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -89,7 +90,7 @@ class ItemContent:
     ) -> Floats:
         """(n_candidates, n) features of the candidates of snapshots, which `indptr` separates."""
         slow, fast = (decayed_items(users, snapshots, decay, self.vectors.shape[0]) for decay in (SLOW, FAST))
-        at = np.repeat(snapshots.at, np.diff(indptr))
+        at = snapshots.at[row_owners(indptr)]
         columns: list[Any] = []
         for number, field in enumerate(self.space.fields):
             value = self.values[items, number]
@@ -127,8 +128,8 @@ class ItemContent:
         has_value = np.isfinite(values)
         total = shares @ np.where(has_value, values, 0.0)
         weight = shares @ has_value.astype(np.float64)
-        usual = np.divide(total, weight, out=np.full(total.size, np.nan), where=weight > 0)
-        return np.repeat(usual, np.diff(indptr))
+        usual: Doubles = np.divide(total, weight, out=np.full(total.size, np.nan), where=weight > 0)
+        return usual[row_owners(indptr)]
 
     # ------------------------------------------------------------------ candidates
     def propose(self, users: UserLog, snapshots: Snapshots, first_sales: Longs, end: int, n: int) -> ItemSets:
@@ -141,9 +142,9 @@ class ItemContent:
         earliest, latest = int(snapshots.at.min()) - NEW_DAYS * DAY, int(snapshots.at.max())
         pool = np.flatnonzero((first_sales >= earliest) & ((first_sales < latest) | (latest >= end)))
         vectors = self._compared
-        pool = pool[np.diff(vectors.indptr)[pool] > 0]
+        pool = pool[row_lengths(vectors.indptr)[pool] > 0]
         if not pool.size:
-            return ItemSets(np.zeros(snapshots.at.size + 1, np.int64), np.empty(0, np.int32))
+            return no_sets(snapshots.at.size)
         slow = decayed_items(users, snapshots, SLOW, vectors.shape[0])
         scores = csr_array(slow @ vectors @ vectors[pool].T).toarray()
         age = snapshots.at[:, None] - first_sales[pool][None, :]
@@ -153,7 +154,7 @@ class ItemContent:
         scores[~is_new | is_own] = 0.0
         order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
         kept = np.take_along_axis(scores, order, axis=1) > 0
-        return ItemSets(starts(kept.sum(axis=1)), read_only(pool[order[kept]].astype(np.int32)))
+        return ItemSets(starts(kept.sum(axis=1)), pool[order[kept]].astype(np.int32))
 
     # ------------------------------------------------------------------ files
     def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:

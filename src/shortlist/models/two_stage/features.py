@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import open_pool, thread_count
 from shortlist.kernels.replay import (
     DECAYS,
@@ -137,7 +138,7 @@ def compute_features(
 
 
 def _add_quantities(block: FeatureRows, snapshots: Snapshots, quantities: Quantities) -> FeatureRows:
-    numbers = np.repeat(block.numbers, np.diff(block.indptr))
+    numbers = block.numbers[row_owners(block.indptr)]
     more = quantities.features(snapshots.user[numbers], block.items, snapshots.at[numbers])
     return block._replace(features=np.concatenate([block.features, more], axis=1))
 
@@ -172,7 +173,7 @@ def _plan_blocks(
 ) -> list[BlockRange]:
     """Divide into blocks of at most BLOCK snapshots and BLOCK_ROWS candidates, one solution of each kind."""
     most = 0 if given.only else (MAX_SOURCES + has_content) * replay.rules.per_source
-    most += int(np.diff(given.starts).max(initial=0))
+    most += int(row_lengths(given.starts).max(initial=0))
     size = max(1, min(BLOCK, BLOCK_ROWS // max(most, 1)))
     layout = replay.layout
     links, ease = (rolling.solutions_before(snapshots.at) for rolling in (layout.links, layout.ease))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from shortlist.core.glm import fit_item_weights
+from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.kernels.replay import (
@@ -120,7 +121,7 @@ class Quantities(NamedTuple):
     @classmethod
     def of(cls, data: Interactions, basket_times: Longs, transform: WeightTransform) -> "Quantities":
         """Of all rows, returns included; rows without weights count 1."""
-        time = np.repeat(basket_times, np.diff(data.baskets))
+        time = basket_times[data.basket]
         amount = transform.of_rows(data)
         amount = np.ones(data.n_rows) if amount is None else amount
         user, item = data.user.astype(np.int64), data.item.astype(np.int64)
@@ -320,7 +321,7 @@ class RollingLinks(Rolling[Links]):
         return table
 
     def _add(self, table: LinkTable, new: NewPairs) -> LinkTable:
-        first = starts(np.minimum(np.diff(table.starts) + new.end - new.begin, MAX_LINKS))
+        first = starts(np.minimum(row_lengths(table.starts) + new.end - new.begin, MAX_LINKS))
         size = int(first[-1])
         out = LinkTable(first, np.empty(size, np.int32), np.empty(size, np.float32), np.empty(self.n_items))
         size = merge_links(table, new, MAX_LINKS, out)
@@ -431,7 +432,7 @@ def event_times(data: Interactions) -> Longs:
 
 
 def _owner(data: Interactions) -> Ints:
-    return np.repeat(np.arange(data.n_users, dtype=np.int32), np.diff(data.user_baskets))
+    return row_owners(data.user_baskets).astype(np.int32)
 
 
 def _spans(user_baskets: Longs) -> Longs:
@@ -473,7 +474,7 @@ def _build_layout(history: History, rules: Rules, transform: WeightTransform) ->
     log = columns.log(_spans(data.user_baskets), tail)
     _fill_trend(log, order, data.n_items, trend, 0)
     first_sales = np.full(data.n_items, NEVER)
-    np.minimum.at(first_sales, data.item, np.repeat(time, np.diff(data.baskets)))
+    np.minimum.at(first_sales, data.item, time[data.basket])
     return _finish_layout(log, columns, first_sales, rules, quantities)
 
 
@@ -496,7 +497,7 @@ def _grow_layout(earlier: "EarlierReplay", rules: Rules) -> Layout | None:
     user_baskets = np.zeros((history.n_users, 2), np.int64)
     user_baskets[: log.users.user_baskets.shape[0]] = log.users.user_baskets
     # rows before the new ones: their trend is known
-    row_time = np.repeat(time, np.diff(rows.baskets))
+    row_time = time[rows.basket]
     is_before, moved = row_time < until, log.users.baskets[user_baskets[users, 0]] - rows.indptr[:-1]
     trend = np.empty(rows.n_rows)
     trend[is_before] = log.users.trend[(np.arange(rows.n_rows) + moved[rows.user])[is_before]]

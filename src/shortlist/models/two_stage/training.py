@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shortlist.core.ragged import row_owners
 from shortlist.core.threads import open_pool, thread_count
 from shortlist.core.trees import Text, TreeParams, fit_trees, grow_trees, take_examples
 from shortlist.errors import DataError
@@ -45,7 +46,7 @@ def collect_examples(
         replay, log.users, snapshots, PROPOSED, layout.quantities, content, negative_rate
     ):
         used[block.numbers] = block.non_empty
-        owner = np.repeat(block.numbers, np.diff(block.indptr))
+        owner = block.numbers[row_owners(block.indptr)]
         parts.append((owner, block.items.copy(), block.labels.copy(), block.user_features))
         features.append(block.features)
     if not any(rows[2].any() for rows in parts):

@@ -10,13 +10,14 @@ import numpy as np
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
 from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole, short_repr
+from shortlist.core.ragged import ItemSets, row_owners
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.replay import DAY, FeatureRows, GivenCandidates, Rules, Snapshots
-from shortlist.kernels.rows import ItemSets, read_only, starts
+from shortlist.kernels.rows import starts
 from shortlist.models.base import ContentRecommender, FitOptions, ModelState, WeightParams
 from shortlist.models.two_stage.content import PREFIX, ItemContent
 from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
@@ -104,7 +105,7 @@ def compute_blocks(
     snapshots = Snapshots(visible[order], at[order], np.full(at.size, -1, np.int64))
     if candidates is not None:
         sets = candidates.take(order)
-        given = GivenCandidates(read_only(sets.indptr), read_only(sets.items), True)
+        given = GivenCandidates(sets.indptr, sets.items, True)
     content = request.state.content
     return order, compute_features(replay, users, snapshots, given, quantities, content)
 
@@ -116,13 +117,13 @@ def _prediction_times(request: RecommendRequest[Any]) -> Longs:
     """
     history = request.history
     if not request.state.history.has_times:
-        return np.diff(history.user_baskets) * DAY
+        return history.basket_counts * DAY
     if request.timestamps is not None:
         return request.timestamps
     at: Longs = np.full(len(request), request.state.history.end_time)
     if request.is_session and history.time is not None and history.n_rows:
         last = history.time[np.maximum(history.indptr[1:] - 1, 0)] + 1
-        at = np.maximum(at, np.where(np.diff(history.indptr) > 0, last, at))
+        at = np.maximum(at, np.where(history.user_counts > 0, last, at))
     return at
 
 
@@ -416,7 +417,7 @@ class TwoStage(WeightParams, ContentRecommender):
         for block in blocks:
             numbers = order[block.numbers]
             log_odds = state.ranker.raw_scores(self._select(block.features, state.content))
-            owners.append(np.repeat(numbers, np.diff(block.indptr)))
+            owners.append(numbers[row_owners(block.indptr)])
             items.append(block.items)
             values.append(log_odds.astype(np.float32))
             sizes[numbers[block.non_empty]] = state.size_trees.predict(block.user_features)
