@@ -12,7 +12,6 @@ from shortlist.core.threads import set_threads as set_threads
 from shortlist.cutoff.allocation import Allocation as Allocation
 from shortlist.cutoff.allocation import allocate as allocate
 from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
-from shortlist.data.check import check_data as check_data
 from shortlist.data.datasets import load_dataset as load_dataset
 from shortlist.data.files import read_interactions as read_interactions
 from shortlist.data.ids import IdMap as IdMap
@@ -20,6 +19,7 @@ from shortlist.data.interactions import Interactions as Interactions
 from shortlist.data.items import Items as Items
 from shortlist.data.items import read_items as read_items
 from shortlist.data.lists import RankedLists as RankedLists
+from shortlist.data.profile import check_data as check_data
 from shortlist.evaluation.evaluate import compare as compare
 from shortlist.evaluation.evaluate import evaluate as evaluate
 from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts

@@ -34,7 +34,7 @@ from shortlist.data.items import Items, group_fields
 from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation.report import TimedReport
 from shortlist.evaluation.significance import paired_test
-from shortlist.kernels.replay import DAY
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import (
     MODEL_MODULES,
     ContentRecommender,

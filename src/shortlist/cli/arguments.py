@@ -195,7 +195,7 @@ def read_source(
     label = redact_uri(source)
     print_note(f"{label}: {data.n_rows:,} rows, {data.n_users:,} users, {data.n_items:,} items{merged}")
     if training:
-        from shortlist.data.check import count_data
+        from shortlist.data.profile import count_data
 
         counts = count_data(data)
         days = f", {counts['first day']} to {counts['last day']}" if "first day" in counts else ""

@@ -35,7 +35,7 @@ def check_command(
     check_writable(report)
     check = sl.check_data(read_source(source, reading, quiet=True))
     if report is not None:
-        from shortlist.data.check import render_page
+        from shortlist.data.profile import render_page
 
         write_text(report, render_page(check, Path(source).name))
         print_note(f"report written to {report}")

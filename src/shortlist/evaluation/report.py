@@ -16,7 +16,7 @@ from shortlist.data.columns import parse_duration
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts, WeightedGains
 from shortlist.evaluation.significance import PairedTest, bootstrap_means, paired_test
-from shortlist.kernels.replay import DAY
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 View = Literal["all", "covered"]

@@ -11,8 +11,8 @@ from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import NO_TIME, Interactions
 from shortlist.errors import ConfigError
-from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import add_decayed
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import (
     FitOptions,
     ModelState,

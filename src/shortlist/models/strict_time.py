@@ -17,8 +17,8 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.report import TimedReport, step_starts
-from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import starts
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender
 from shortlist.recommend.request import CutoffChoice, RequestOptions
 from shortlist.types import Bools, Ints, Longs

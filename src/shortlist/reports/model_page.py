@@ -20,8 +20,8 @@ from shortlist.core.charts import (
 )
 from shortlist.core.files import write_text
 from shortlist.core.metrics import PER_USERS, ListValue, Metric
-from shortlist.data.check import check_data
 from shortlist.data.lists import REASON_TEXT, RankedList
+from shortlist.data.profile import check_data
 from shortlist.evaluation.report import Report
 from shortlist.models.base import Recommender
 from shortlist.models.selection import explain_error

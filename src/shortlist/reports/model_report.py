@@ -32,7 +32,7 @@ from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
 from shortlist.evaluation.baselines import USUAL_LENGTH, top_confidence
 from shortlist.evaluation.ground_truth import GroundTruth
 from shortlist.evaluation.significance import PairedTest
-from shortlist.kernels.replay import DAY
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender
 from shortlist.split import Split
 from shortlist.types import Bools, Doubles, Longs

@@ -11,7 +11,7 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
-from shortlist.kernels.replay import DAY, LinkTable, Snapshots
+from shortlist.kernels.snapshot_features import DAY, LinkTable, Snapshots
 from shortlist.models.base import load_model
 from shortlist.models.two_stage.content import FAST, SLOW, ItemContent
 from shortlist.models.two_stage.two_stage import TwoStage

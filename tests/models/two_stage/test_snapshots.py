@@ -11,7 +11,7 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Events, Interactions
-from shortlist.kernels.replay import DAY, N_LATEST, N_LINKED, Rules, Snapshots
+from shortlist.kernels.snapshot_features import DAY, N_LATEST, N_LINKED, CandidateRules, Snapshots
 from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Rolling, event_times
@@ -241,7 +241,7 @@ class Plain:
 
 def computed(data, has_repeats, snapshots):
     """(number, items, features, labels) of each snapshot."""
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, has_repeats)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, has_repeats)
     replay = EventReplay(History.of(data), rules)
     for block in compute_features(replay, replay.layout.log.users, snapshots):
         for k in range(block.indptr.size - 1):
@@ -352,7 +352,7 @@ def test_the_first_basket_of_all_is_a_target_and_no_sales_give_no_candidates():
     before, after = computed(data, True, snapshots)
     assert before[1].size == 0
     assert dict(zip(after[1].tolist(), after[3].tolist(), strict=True)) == {0: True, 1: False}
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
     replay = EventReplay(History.of(data), rules)
     (block,) = compute_features(replay, replay.layout.log.users, snapshots)
     assert block.non_empty.tolist() == [False, True]
@@ -378,7 +378,7 @@ def test_without_times_baskets_are_a_day_apart():
 
 def test_sessions_without_times_end_just_before_the_prediction():
     history = Interactions.from_tuples([(0, 0, 10), (0, 1, 20), (1, 0, 15)])
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, 2, 0.5, True)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, 2, 0.5, True)
     frame = {"user_id": [7, 7, 7, 8], "item_id": [0, 1, 0, 1], "basket_id": [1, 2, 3, 1]}
     sessions = Interactions.from_frame(pl.DataFrame(frame))
     at = np.array([10 * DAY, 20 * DAY])
@@ -387,7 +387,7 @@ def test_sessions_without_times_end_just_before_the_prediction():
 
 
 def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
     known = EventReplay(History.of(purchases(0)), rules).layout.ease
     known.solution(1)
     last = int(np.sort(known.log.users.time)[known.sizes[0] - 1])
@@ -412,7 +412,7 @@ def test_solutions_are_as_many_as_fit_into_the_baskets(first, growth):
 
 
 def test_replay_without_times_observes():
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
     history = History.of(Interactions.from_tuples([(0, 0), (0, 1), (1, 0)]))
     longer, new = history.append(Events(Interactions.from_tuples([(1, 1)])))
     replay = EventReplay(history, rules)
@@ -420,7 +420,7 @@ def test_replay_without_times_observes():
     assert replay.observe(longer, rules, new).history.n_rows == 4
 
 
-RULES = Rules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
+RULES = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
 
 
 def feature_bits(replay):

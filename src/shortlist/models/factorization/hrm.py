@@ -10,8 +10,8 @@ from shortlist.core.params import POSITIVE, Space, check_choice, check_fraction,
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.new_users import AVERAGE, MAXIMUM
-from shortlist.kernels.replay import DAY
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import decayed_counts
 from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState, Terms
 from shortlist.models.factorization.objective import Objective

@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.replay import DAY
 from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.sgd import (
     SIGNAL_UNITS,
@@ -30,6 +29,7 @@ from shortlist.kernels.sgd import (
     trend_scores,
 )
 from shortlist.kernels.simd import factor_width
+from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import WeightTransform, decayed_counts
 from shortlist.models.factorization.schedule import Schedule
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs

@@ -21,8 +21,8 @@ from shortlist.core.checks import check_array
 from shortlist.core.ragged import ItemSets, no_sets, row_lengths, row_owners
 from shortlist.data.history import MAX_TIME, History
 from shortlist.data.items import Items
-from shortlist.kernels.replay import DAY, LinkTable, Snapshots, UserLog
 from shortlist.kernels.rows import starts
+from shortlist.kernels.snapshot_features import DAY, LinkTable, Snapshots, UserLog
 from shortlist.kernels.sparse import score_rows
 from shortlist.types import Doubles, Floats, Ints, Longs
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import open_pool, thread_count
-from shortlist.kernels.replay import (
+from shortlist.kernels.rows import read_only
+from shortlist.kernels.snapshot_features import (
     DECAYS,
     N_FEATURES,
     N_USER_FEATURES,
@@ -22,7 +23,6 @@ from shortlist.kernels.replay import (
     UserLog,
     fill_features,
 )
-from shortlist.kernels.rows import read_only
 from shortlist.models.two_stage.content import ItemContent
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
 

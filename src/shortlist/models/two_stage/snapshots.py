@@ -13,10 +13,12 @@ from shortlist.core.glm import fit_item_weights
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, without_negative
-from shortlist.kernels.replay import (
+from shortlist.kernels.rows import read_only, starts
+from shortlist.kernels.snapshot_features import (
     CHUNK,
     DAY,
     DECAYS,
+    CandidateRules,
     EASEWeights,
     EventLog,
     ItemStats,
@@ -26,7 +28,6 @@ from shortlist.kernels.replay import (
     Order,
     PairKind,
     ReplayState,
-    Rules,
     SalesWindow,
     Scratch,
     Snapshots,
@@ -37,7 +38,6 @@ from shortlist.kernels.replay import (
     merge_links,
     replay_until,
 )
-from shortlist.kernels.rows import read_only, starts
 from shortlist.models.base import COUNT_ROWS, WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -285,7 +285,7 @@ class RollingLinks(Rolling[Links]):
 
     max_cached = 2
 
-    def __init__(self, log: EventLog, n_items: int, rules: Rules) -> None:
+    def __init__(self, log: EventLog, n_items: int, rules: CandidateRules) -> None:
         super().__init__(log, n_items, LINKS_FIRST_BASKETS, LINKS_GROWTH)
         window, decay = rules.transition_window, float(rules.decay)
         self.kinds = PairKind(0, decay, False), PairKind(window, decay, False), PairKind(window, decay, True)
@@ -458,7 +458,7 @@ def _fill_trend(log: EventLog, numbers: Longs, n_items: int, trend: Doubles, fir
     fill_trend(log, _new_window(n_items), TREND_WINDOW, log.users, numbers, positions, trend, first)
 
 
-def _build_layout(history: History, rules: Rules, transform: WeightTransform) -> Layout:
+def _build_layout(history: History, rules: CandidateRules, transform: WeightTransform) -> Layout:
     """The layout of a history."""
     data, quantities = history.merged, None
     if transform.is_used:  # returns are quantities, not purchases
@@ -478,7 +478,7 @@ def _build_layout(history: History, rules: Rules, transform: WeightTransform) ->
     return _finish_layout(log, columns, first_sales, rules, quantities)
 
 
-def _grow_layout(earlier: "EarlierReplay", rules: Rules) -> Layout | None:
+def _grow_layout(earlier: "EarlierReplay", rules: CandidateRules) -> Layout | None:
     """The layout of the longer history, in time proportional to the rows of the users with new events.
 
     None if a new event is older than the last baskets, or the log holds many copies: then build it anew.
@@ -528,7 +528,11 @@ def _grow_layout(earlier: "EarlierReplay", rules: Rules) -> Layout | None:
 
 
 def _finish_layout(
-    log: EventLog, columns: LogColumns, first_sales: Longs, rules: Rules, quantities: Quantities | None
+    log: EventLog,
+    columns: LogColumns,
+    first_sales: Longs,
+    rules: CandidateRules,
+    quantities: Quantities | None,
 ) -> Layout:
     links, ease = RollingLinks(log, first_sales.size, rules), RollingEASE(log, first_sales.size)
     end, settled = int(log.tail.time[-1]) + 1, int(log.tail.time[max(log.tail.time.size - UNSETTLED, 0)])
@@ -546,7 +550,7 @@ class EventReplay:
     def __init__(
         self,
         history: History,
-        rules: Rules,
+        rules: CandidateRules,
         earlier: "EarlierReplay | None" = None,
         transform: WeightTransform = COUNT_ROWS,
     ) -> None:
@@ -564,7 +568,7 @@ class EventReplay:
     def __setstate__(self, state: dict[str, Any]) -> None:
         EventReplay.__init__(self, **state)
 
-    def observe(self, history: History, rules: Rules, new: NewRows | None) -> "EventReplay":
+    def observe(self, history: History, rules: CandidateRules, new: NewRows | None) -> "EventReplay":
         """The replay of a history with new rows (None: rows were also removed)."""
         transform = self.transform
         is_changed = new is None or (transform.is_used and new.reweighted.size > 0)

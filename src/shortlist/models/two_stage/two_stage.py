@@ -16,8 +16,8 @@ from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, ModelFileError
-from shortlist.kernels.replay import DAY, FeatureRows, GivenCandidates, Rules, Snapshots
 from shortlist.kernels.rows import starts
+from shortlist.kernels.snapshot_features import DAY, CandidateRules, FeatureRows, GivenCandidates, Snapshots
 from shortlist.models.base import ContentRecommender, FitOptions, ModelState, WeightParams
 from shortlist.models.two_stage.content import PREFIX, ItemContent
 from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
@@ -362,8 +362,8 @@ class TwoStage(WeightParams, ContentRecommender):
         texts = train_ensembles(examples, binned, params, self.n_bags, self.seed)
         return build_state(examples.replay, texts, examples.content)
 
-    def _rules(self, history: Interactions | History) -> Rules:
-        return Rules(
+    def _rules(self, history: Interactions | History) -> CandidateRules:
+        return CandidateRules(
             np.array(WINDOWS, np.int64) * DAY,
             min(self.candidates_per_source, 2 * history.n_items),  # half of it are still all items
             self.transition_window,

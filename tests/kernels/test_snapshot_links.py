@@ -7,16 +7,16 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.replay import (
+from shortlist.kernels.rows import starts
+from shortlist.kernels.snapshot_features import (
     DAY,
+    CandidateRules,
     LinkTable,
     NewPairs,
     PairKind,
-    Rules,
     list_pairs,
     merge_links,
 )
-from shortlist.kernels.rows import starts
 from shortlist.models.two_stage import snapshots as rolling_links
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from tests.kernels.cases import baskets
@@ -25,7 +25,7 @@ DECAY = 0.5
 
 
 def layout(data, window=2, decay=DECAY):
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, window, decay, data.has_repeats)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, window, decay, data.has_repeats)
     return EventReplay(History.of(data), rules).layout
 
 

@@ -5,13 +5,13 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.replay import DAY, Rules, replay_until, top_positive
+from shortlist.kernels.snapshot_features import DAY, CandidateRules, replay_until, top_positive
 from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
 from tests.kernels.cases import baskets
 
 
 def layout(data, window=2):
-    rules = Rules(np.array(WINDOWS, np.int64) * DAY, 4, window, 0.5, data.has_repeats)
+    rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, window, 0.5, data.has_repeats)
     return EventReplay(History.of(data), rules).layout
 
 
@@ -45,7 +45,7 @@ def test_best_sellers_are_those_of_the_last_full_hour(minute, expected):
     """a is sold at 0:10, b twice at 1:20; before the first full hour with sales, the time itself counts."""
     data = Interactions.from_tuples([(1, "a", 600), (1, "b", 4800), (2, "b", 4800)])
     replay = EventReplay(
-        History.of(data), Rules(np.array(WINDOWS, np.int64) * DAY, 4, 2, 0.5, data.has_repeats)
+        History.of(data), CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, 2, 0.5, data.has_repeats)
     )
     at = minute * 60_000_000
     state = replay._take_state(at)

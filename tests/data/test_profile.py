@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.data.check import render_page
 from shortlist.data.datasets import REGISTRY, cache_home
+from shortlist.data.profile import render_page
 from shortlist.errors import DataWarning
 from tests import exports
 

@@ -88,7 +88,7 @@ class ItemStats(NamedTuple):
     experience: Doubles  # (n_items, 2) experience of the buyers, summed, and its squares, summed
 
 
-class Rules(NamedTuple):
+class CandidateRules(NamedTuple):
     """How items are counted and candidates proposed; the same in training and serving."""
 
     windows: Longs  # (n_windows,) microseconds, ascending
@@ -229,7 +229,7 @@ def _count_items(log: EventLog, b: int, item_stats: ItemStats) -> None:
 
 
 @inlined
-def _count_until(log: EventLog, state: ReplayState, rules: Rules, until: int) -> None:
+def _count_until(log: EventLog, state: ReplayState, rules: CandidateRules, until: int) -> None:
     """Count every basket before `until`, and no other."""
     item_stats, n = state.item_stats, log.settled.time.size + log.tail.time.size
     while item_stats.cursor[0] < n and time_at(log, item_stats.cursor[0]) < until:
@@ -257,7 +257,7 @@ def top_positive(values: Doubles | Floats, ids: Ints, n: int, out: Ints) -> int:
 
 
 @inlined
-def advance(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at: int) -> None:
+def advance(log: EventLog, state: ReplayState, rules: CandidateRules, all_items: Ints, at: int) -> None:
     """Bring the state to `at`, and best sellers to the last full hour; write nothing if `at` is its time."""
     if state.clock[0] == at:
         return
@@ -277,7 +277,7 @@ def advance(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at
 
 
 @kernel
-def replay_until(log: EventLog, state: ReplayState, rules: Rules, all_items: Ints, at: int) -> None:
+def replay_until(log: EventLog, state: ReplayState, rules: CandidateRules, all_items: Ints, at: int) -> None:
     """Call `advance` from outside the kernels."""
     advance(log, state, rules, all_items, at)
 
@@ -553,7 +553,7 @@ def score_links(
     users: UserLog,
     item_stats: ItemStats,
     links: Links,
-    rules: Rules,
+    rules: CandidateRules,
     scratch: Scratch,
     first: int,
     end: int,
@@ -592,7 +592,7 @@ def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
 
 
 @inlined
-def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, top: Top) -> int:
+def _propose_ease(rules: CandidateRules, ease: EASEWeights, scratch: Scratch, mark: int, top: Top) -> int:
     """Find the items with the highest EASE scores that are not candidates yet; return their number."""
     size, least = 0, np.float32(0)
     for row in range(ease.items.size):
@@ -608,7 +608,7 @@ def _propose_ease(rules: Rules, ease: EASEWeights, scratch: Scratch, mark: int, 
 
 @inlined
 def propose(
-    rules: Rules,
+    rules: CandidateRules,
     ease: EASEWeights,
     best: Ints,  # (3, per_source)
     scratch: Scratch,
@@ -812,7 +812,7 @@ def fill_features(
     log: EventLog,
     state: ReplayState,  # advances with the snapshots
     users: UserLog,  # whose histories the snapshots refer to: log.users, or sessions
-    rules: Rules,
+    rules: CandidateRules,
     pair_weights: tuple[Links, EASEWeights],  # as of all these snapshots
     scratch: Scratch,
     snapshots: Snapshots,
