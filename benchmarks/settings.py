@@ -5,8 +5,8 @@ from typing import Any
 import shortlist as sl
 from shortlist.auto.search import default_space
 from shortlist.auto.validation import Validation, build_model, hold_out
-from shortlist.core.params import Space, draw
 from shortlist.errors import TrainingError
+from shortlist.models.search_space import Space, draw
 
 N_CANDIDATES = 20  # per user; also the largest fixed N
 

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shortlist.core.params import Range, Space
 from shortlist.data.interactions import Interactions
+from shortlist.models.search_space import Range, Space
 from shortlist.types import Ints
 
 MODELS = ("BPRMF", "LogMF", "CRRMF", "DKBPRMF", "HRM", "DKHRM")

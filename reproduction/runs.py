@@ -21,11 +21,11 @@ from reproduction.protocol import CAPS, FAIR, HARMONIC, MAX_ITEMS, MAX_LENGTH, M
 from shortlist.auto.validation import count_strata, draw_strata
 from shortlist.core.files import write_text
 from shortlist.core.metrics import discounts, ideal_dcg
-from shortlist.core.params import draw
 from shortlist.core.threads import open_pool
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
+from shortlist.models.search_space import draw
 from shortlist.types import Doubles, Ints, Longs
 
 TOLERANCE = 0.02  # distance from the paper's Cover-Ratio that Figure 1 starts from

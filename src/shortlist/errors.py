@@ -14,6 +14,9 @@ shortlist. A message never contains the password of a database or a control char
 characters.
 """
 
+import sys
+import warnings
+
 from shortlist.text import clean_message
 
 __all__ = [
@@ -89,3 +92,11 @@ class DataWarning(UserWarning):
 
     def __init__(self, *args: object) -> None:
         super().__init__(*([clean_message(" ".join(map(str, args)))] if args else []))
+
+
+def warn(message: str) -> None:
+    """Issue a DataWarning that points to the first line outside of this library."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("shortlist."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataWarning, stacklevel=level)

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.core.params import check_whole, short_repr, warn
+from shortlist.core.options import Count, Seed, Several, check_value
 from shortlist.data.columns import parse_duration, parse_times
 from shortlist.data.interactions import Interactions, in_last_basket
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, warn
+from shortlist.text import short_repr
 from shortlist.types import Bools
 
 MIN_RETURNING_RATE = 0.1  # rate of users with two baskets from which last baskets are worth predicting
@@ -163,7 +164,7 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
     True
     """
     data = _check_order(data, "last_items")
-    check_whole(1, n=n)
+    check_value(Count, n=n)
 
     def last(rest: Interactions) -> tuple[Bools, int]:
         lengths = rest.user_counts
@@ -215,8 +216,8 @@ def random_items(data: Interactions | Any, one_in: int = 5, seed: int = 0) -> Sp
             "random_items holds out every row of an item, so that no test item is one that the user takes "
             "again, and these data have such repeats; use sl.split.last_basket to test them."
         )
-    check_whole(2, one_in=one_in)
-    check_whole(0, seed=seed)
+    check_value(Several, one_in=one_in)
+    check_value(Seed, seed=seed)
 
     def drawn(rest: Interactions) -> tuple[Bools, int]:
         return draw_items(rest, one_in, seed), int((rest.item_sets.lengths == 1).sum())

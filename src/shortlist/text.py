@@ -88,3 +88,12 @@ def redact_uri(source: object) -> str:
 def clean_message(text: str) -> str:
     """A message that is safe to print: no passwords, no control characters, bounded length."""
     return bounded(printable(redact(text)))
+
+
+def short_repr(value: object) -> str:
+    """repr, cut to 60 characters; an integer of thousands of digits has no repr."""
+    try:
+        text = repr(value)
+    except ValueError:
+        text = f"{type(value).__name__} with too many digits"
+    return text if len(text) <= 60 else f"{text[:59]}…"

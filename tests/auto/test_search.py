@@ -4,8 +4,8 @@ import pytest
 
 import shortlist as sl
 from shortlist.auto.search import default_space
-from shortlist.core.params import Range, draw
 from shortlist.models.base import MODEL_MODULES, find_model_class
+from shortlist.models.search_space import Range, draw
 from tests.auto.test_fit import shoppers
 
 

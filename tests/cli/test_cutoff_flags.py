@@ -83,7 +83,7 @@ def test_fit_says_who_gets_nothing(tmp_path, capsys):
         (["--cutoff", "FixedN", "--floor", "0.1"], "--floor belongs to ExpectedF1 or ExpectedNDCG"),
         (["--cutoff", "none", "--gain", "2"], "--gain belongs to ExpectedValue, got --cutoff none"),
         (["--quick", "--coverage", "0.5"], "--coverage needs validation, which --quick skips"),
-        (["--coverage", "7"], r"coverage must be a number in \[0, 1\], got 7"),
+        (["--coverage", "7"], "coverage must be a number between 0 and 1, got 7"),
         (["--cost", "-1"], "cost must be a number"),
         (["--min_precision", "0.99"], "no threshold guarantees .*lower --min_precision or --confidence"),
         (["--cutoff", "best"], 'Invalid value "best" for --cutoff.*ExpectedF1'),

@@ -388,7 +388,7 @@ def test_users_must_be_a_collection():
 @pytest.mark.parametrize("calibration", [Calibration, 3, None])
 def test_calibration_must_be_a_name_or_an_instance(calibration):
     lists, truth, _ = plain_world()
-    with pytest.raises(ConfigError, match="calibration must be a method name or a Calibration"):
+    with pytest.raises(ConfigError, match=r"calibration must be one of platt, .* or a Calibration"):
         ExpectedF1(calibration=calibration).fit(lists, truth)
 
 
@@ -401,16 +401,16 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
         (FixedN(), "n_candidates", 2.5, "n_candidates must be a whole number"),
         (FixedN(), "target", np.array(["f1", "f1"]), "target must be one of f1, ndcg"),
         (Threshold(), "threshold", "high", "threshold must be a number"),
-        (Threshold(), "coverage", "half", r"coverage must be a number in \[0, 1\], got 'half'"),
+        (Threshold(), "coverage", "half", "coverage must be a number between 0 and 1, got 'half'"),
         (Threshold(), "calibration", "magic", "calibration must be one of"),
         (ExpectedF1(), "floor", "high", "floor must be a number"),
         (ExpectedF1(), "floor", 10**400, "floor must be a number"),
         (ExpectedF1(), "size", "huge", "size must be one of"),
         (ExpectedValue(), "gain", "1", "gain must be a number"),
-        (Guarantee(min_precision=0.1), "fallback", pl.Series([None]), "fallback must be None"),
-        (Guarantee(min_precision=0.1), "fallback", np.array(["empty", "x"]), "fallback must be None"),
+        (Guarantee(min_precision=0.1), "fallback", pl.Series([None]), "fallback must be 'empty'"),
+        (Guarantee(min_precision=0.1), "fallback", np.array(["empty", "x"]), "fallback must be 'empty'"),
         (FrozenBoundary(), "scale", 0, "scale must be a number"),
-        (FrozenBoundary(), "negatives", "all", "negatives must be a positive number"),
+        (FrozenBoundary(), "negatives", "all", "negatives must be a number above 0 or 'uniform'"),
         (Guarantee(min_precision=0.5), "min_precision", "0.5", "min_precision must be a number"),
         (
             Guarantee(min_precision=0.5),
@@ -418,7 +418,7 @@ def test_calibration_must_be_a_name_or_an_instance(calibration):
             0.5,
             "exactly one of min_precision, max_empty, min_recall",
         ),
-        (Guarantee(max_empty=0.5), "fallback", "empty", "fallback must be None"),
+        (Guarantee(max_empty=0.5), "fallback", "empty", "fallback must be None, or 'empty' with"),
         (Calibration(), "method", "magic", "method must be one of"),
         (Calibration(), "seed", -1, "seed must be a whole number"),
     ],

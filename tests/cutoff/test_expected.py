@@ -114,7 +114,7 @@ def test_coverage_is_met_on_validation(kind):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"coverage": -0.1}, r"coverage must be a number in \[0, 1\]"),
+        ({"coverage": -0.1}, "coverage must be a number between 0 and 1"),
         ({"floor": np.nan}, "floor must be a number"),
     ],
 )
@@ -140,9 +140,9 @@ def test_items_are_shown_while_their_expected_value_is_positive():
     assert ExpectedValue(gain=3, cost=1, calibration="none").lengths(lists).tolist() == [3]
     assert ExpectedValue(gain=1, cost=1, calibration="none").lengths(lists).tolist() == [1]
     assert ExpectedValue(gain=1, cost=0, calibration="none").lengths(lists).tolist() == [4]
-    with pytest.raises(ConfigError, match=r"gain must be a number in \(0, inf\)"):
+    with pytest.raises(ConfigError, match="gain must be a number above 0, got"):
         ExpectedValue(gain=0).lengths(lists)
-    with pytest.raises(ConfigError, match=r"cost must be a number in \[0, 1e\+300\]"):
+    with pytest.raises(ConfigError, match="cost must be a number of at least 0, got"):
         ExpectedValue(cost=-0.5).lengths(lists)
 
 

@@ -123,7 +123,7 @@ def test_given_threshold_needs_no_fit():
     ("params", "message"),
     [
         ({"on": "rank"}, "on must be one of score, probability"),
-        ({"coverage": 1.5}, r"coverage must be a number in \[0, 1\]"),
+        ({"coverage": 1.5}, "coverage must be a number between 0 and 1"),
         ({"threshold": np.nan}, "threshold must be a number"),
         ({"target": "recall"}, "target must be one of f1, ndcg"),
     ],

@@ -142,7 +142,7 @@ MODELS = {
     ("Popularity", "NaN"): (element("model.popularity", 0, np.nan), "must be finite"),
     ("Popularity", "rows"): (rows("model.popularity", 3), "must have shape 20, got 3"),
     ("PersonalFrequency", "rows"): (rows("model.popularity", 3), "'popularity' must have shape 20, got 3"),
-    ("PersonalFrequency", "decay"): (param("decay", 0), "decay must be above 0"),
+    ("PersonalFrequency", "decay"): (param("decay", 0), "decay must be a number above 0 and at most 1"),
     ("EASE", "columns"): (lambda p: p.arrays.update({"model.weights": np.ones((20, 3), "f4")}), "20 × 20"),
     ("ALS", "rows"): (rows("model.items", 3), "'items' must have shape 20 × 256, got 3 × 256"),
     ("ALS", "users"): (rows("model.users", 3), "'users' must have shape 30 × 256, got 3 × 256"),

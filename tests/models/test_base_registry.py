@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.core.params import Range, Space
 from shortlist.data.history import History
 from shortlist.errors import ModelFileError
 from shortlist.models.base import FitOptions, ModelState, Recommender, find_model_class, load_model
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Scores
 
 CLASSES = [find_model_class(name) for name in sl.MODEL_MODULES]

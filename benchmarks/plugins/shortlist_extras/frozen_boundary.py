@@ -1,21 +1,21 @@
 """FrozenBoundary: the classification loss of the paper with fixed scores, one boundary per user."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.core.params import short_repr
-from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.core.options import Positive
+from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
-from shortlist.errors import ConfigError
 from shortlist.types import Doubles
 from shortlist_extras.kernels import solve_boundaries
 
@@ -61,39 +61,14 @@ class FrozenBoundary(Cutoff):
     """
 
     t: float | None = None
-    lambda_t: float = 10.0
-    negatives: float | str | None = None
-    scale: float | None = None
+    lambda_t: Positive = 10.0
+    negatives: Positive | Literal["uniform"] | None = None
+    scale: Positive | None = None
 
     rule = "The list stops at the first item below the user's own boundary."
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"
     learned = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_interval("lambda_t", self.lambda_t, low=0, high=np.inf, ends=False, advice="10 is usual.")
-        if self.t is not None:
-            check_interval("t", self.t, low=-np.inf, high=np.inf, advice="pass None to learn it.")
-        if self.scale is not None:
-            check_interval(
-                "scale", self.scale, low=0, high=np.inf, ends=False, advice="pass None to learn it."
-            )
-        if isinstance(self.negatives, str):
-            if self.negatives != "uniform":
-                raise ConfigError(
-                    f"negatives must be a positive number, 'uniform' or None, "
-                    f"got {short_repr(self.negatives)}; 3 is usual."
-                )
-        elif self.negatives is not None:
-            check_interval(
-                "negatives",
-                self.negatives,
-                low=0,
-                high=np.inf,
-                ends=False,
-                advice="3 is usual.",
-            )
 
     def _summary(self) -> str:
         return f"boundaries of {self.boundaries_.size:,} users, t={self.t_:.6g} for others"

@@ -1,6 +1,7 @@
 """PerK: the published method for personal list lengths, a baseline for the other cutoffs."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from scipy.special import expit
@@ -8,10 +9,12 @@ from scipy.special import expit
 from shortlist.core.checks import check_array, check_float_value, check_ids
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.params import check_choice
-from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.core.options import Positive
+from shortlist.cutoff.base import (
+    CutLists,
+    Cutoff,
+)
 from shortlist.cutoff.calibration import bounded_scores, score_range
-from shortlist.cutoff.threshold import TARGETS
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, probabilities_of
@@ -53,8 +56,8 @@ class PerK(Cutoff):
     1
     """
 
-    target: str = "f1"
-    prior: float = 1.0
+    target: Literal["f1", "ndcg"] = "f1"
+    prior: Positive = 1.0
 
     rule = (
         "Each candidate has a probability, calibrated for each user. The list stops where its expected "
@@ -63,11 +66,6 @@ class PerK(Cutoff):
     reason = "utility"
     empty_reason = "utility"
     learned = ("center_", "spread_", "users_", "calibrations_")
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_choice("target", self.target, TARGETS)
-        check_interval("prior", self.prior, low=0, high=np.inf, ends=False, advice="1 is usual.")
 
     def _summary(self) -> str:
         return f"calibrations of {len(self.users_):,} users"

@@ -8,11 +8,12 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import Space, check_number, check_whole
+from shortlist.core.options import Count, NotNegative, Probability
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import FitOptions, ModelState, Recommender, baskets_since
 from shortlist.models.matrix import membership
+from shortlist.models.search_space import Space
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Bools, Doubles, Ints
 
@@ -85,17 +86,10 @@ class UPCF(Recommender):
         "locality": (1.0, 5.0, 10.0, 50.0),
     }
 
-    window: int | None = 5
-    n_neighbors: int = 100
-    alpha: float = 0.25
-    locality: float = 5.0
-
-    def _check_params(self) -> None:
-        check_whole(1, n_neighbors=self.n_neighbors)
-        if self.window is not None:
-            check_whole(1, window=self.window)
-        check_number(0, 1, alpha=self.alpha)
-        check_number(0, locality=self.locality)
+    window: Count | None = 5
+    n_neighbors: Count = 100
+    alpha: Probability = 0.25
+    locality: NotNegative = 5.0
 
     def _learn(self, train: Interactions, options: FitOptions) -> UPCFState:
         return UPCFState(history=History.of(train), window=self.window)

@@ -11,7 +11,7 @@ import polars as pl
 
 from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
 from shortlist.core.metrics import Metric
-from shortlist.core.params import check_whole
+from shortlist.core.options import Count, check_value
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import is_table, top_candidates
 from shortlist.cutoff.threshold import FixedN
@@ -264,7 +264,7 @@ def _count_candidates(lists: RankedLists, n_candidates: int | None) -> tuple[int
     """How many candidates of a user are considered, and a note if some are left out."""
     longest = max(int(lists.lengths.max(initial=1)), 1)
     if n_candidates is not None:
-        check_whole(1, n_candidates=n_candidates)
+        check_value(Count, n_candidates=n_candidates)
         return n_candidates, ()
     if longest <= MAX_CANDIDATES:
         return longest, ()

@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import Metric, Money, check_money, metrics_to_optimize
-from shortlist.core.params import check_whole
+from shortlist.core.options import Several, check_value
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, UtilityRegression
 from shortlist.cutoff.base import Cutoff, fit_cutoffs
+from shortlist.cutoff.calibration import Method
 from shortlist.cutoff.threshold import choose_by_standard_error
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions
@@ -79,7 +80,9 @@ def default_cutoffs(
     ['fixed N', 'expected F1 (Platt calibration; basket size from history and candidates)']
     """
     metric, money = check_metric(metric, gain, cost)
-    calibrations = ("none", "platt", "features") if probabilities else ("platt", "features")
+    calibrations: tuple[Method, ...] = (
+        ("none", "platt", "features") if probabilities else ("platt", "features")
+    )
     if metric == "value" and money is not None:
         gain, cost = money.gain, money.cost
         fixed = FixedN(n_candidates=n_candidates, target=metric, gain=gain, cost=cost)
@@ -242,7 +245,7 @@ def choose_cutoff(
         raise DataError(
             f"choosing a cutoff needs lists of at least two users, got {len(lists)}; add validation users."
         )
-    check_whole(2, n_folds=n_folds)
+    check_value(Several, n_folds=n_folds)
     users = None if users is None else id_series(users)
     choice = compare_cutoffs(
         lists,

@@ -24,14 +24,13 @@ from shortlist.auto.validation import (
     hold_out,
 )
 from shortlist.core.metrics import Metric
-from shortlist.core.params import warn
 from shortlist.cutoff import ExpectedValue
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Events, Interactions
 from shortlist.data.items import Items, group_fields
-from shortlist.errors import ConfigError, DataError, InfeasibleError
+from shortlist.errors import ConfigError, DataError, InfeasibleError, warn
 from shortlist.evaluation.report import TimedReport
 from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.snapshot_features import DAY

@@ -8,10 +8,10 @@ from shortlist.auto.choice import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import Holdout, Validation, build_model
 from shortlist.core.metrics import Metric, Money
-from shortlist.core.params import Space, draw
 from shortlist.data.items import Items
 from shortlist.errors import DataError, TrainingError
 from shortlist.models.base import Recommender, find_model_class
+from shortlist.models.search_space import Space, draw
 
 if TYPE_CHECKING:
     from shortlist.models.factorization.training import Progress

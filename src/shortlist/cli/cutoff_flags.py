@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import Group, Parameter
 
 from shortlist.core.metrics import Money, metrics_to_optimize
-from shortlist.core.params import warn
 from shortlist.cutoff import Budget, Cutoff, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
-from shortlist.errors import ConfigError
+from shortlist.errors import ConfigError, warn
 from shortlist.models.base import model_names
 
 if TYPE_CHECKING:

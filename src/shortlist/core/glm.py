@@ -10,15 +10,9 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_starts
-from shortlist.core.params import (
-    MAX_SEED,
-    Estimator,
-    check_fraction,
-    check_number,
-    check_whole,
-    short_repr,
-)
-from shortlist.errors import ConfigError, DataError, TrainingError
+from shortlist.core.estimator import Estimator
+from shortlist.core.options import Count, Fraction, NotNegative, Seed
+from shortlist.errors import DataError, TrainingError
 from shortlist.kernels.glm import (
     add_curvature,
     add_gradient,
@@ -143,19 +137,10 @@ class AdditiveLogistic(Estimator):
     If there are more than `n_rows` rows with outcome 0, a sample of them is used with larger weights.
     """
 
-    quantiles: Any = ()  # of each column, where its slope may change
-    ridge: float = 1.0
-    n_rows: int = 100_000
-    seed: int = 0
-
-    def _check_params(self) -> None:
-        check_number(0, ridge=self.ridge)
-        check_whole(1, n_rows=self.n_rows)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        if not isinstance(self.quantiles, tuple) or len(self.quantiles) > 100:
-            raise ConfigError(f"quantiles must be a short tuple, got {short_repr(self.quantiles)}.")
-        for quantile in self.quantiles:
-            check_fraction(quantiles=quantile)
+    quantiles: tuple[Fraction, ...] = ()  # of each column, where its slope may change
+    ridge: NotNegative = 1.0
+    n_rows: Count = 100_000
+    seed: Seed = 0
 
     def fit(self, columns: Doubles, y: Doubles) -> Self:
         """Fit to columns (n_rows, n_columns) and outcomes y (n_rows,) in {0, 1}."""

@@ -8,7 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.params import is_finite, load_plugins, short_repr
+from shortlist.core.estimator import load_plugins
+from shortlist.core.options import Cost, Gain, check_value
 from shortlist.errors import ConfigError
 from shortlist.kernels.lists import add_at_lengths, fill_prefix_sums
 from shortlist.kernels.rows import read_only, starts
@@ -20,7 +21,6 @@ BLOCK = 1 << 16  # lists whose prefixes are in memory at once
 TIE = 1e-12  # means that differ by less are equal up to the order of summation
 
 
-MAX_MONEY = 1e300
 PER_USERS = 1000  # money is reported per so many users
 
 
@@ -43,12 +43,8 @@ class Money:
                 "item earns if the user takes it, and costs if not.",
                 parameter=missing,
             )
-        for name, value, rule in (("gain", gain, "above 0"), ("cost", cost, "of at least 0")):
-            if not is_finite(value) or not 0 <= value <= MAX_MONEY or (name == "gain" and value == 0):
-                raise ConfigError(
-                    f"{name} must be a number {rule}, got {short_repr(value)}; use one unit for both.",
-                    parameter=name,
-                )
+        check_value(Gain, gain=gain)
+        check_value(Cost, cost=cost)
         return cls(float(gain), float(cost))
 
     def __str__(self) -> str:

@@ -24,8 +24,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from shortlist.core.checks import FILE_ERRORS, check_names, check_text, file_error, load_error
+from shortlist.core.estimator import Estimator, load_plugins
 from shortlist.core.files import atomic_write, check_writable
-from shortlist.core.params import Estimator, load_plugins
 from shortlist.errors import DataError, ModelFileError
 from shortlist.kernels.rows import bytes_of
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from shortlist.core.params import check_whole
+from shortlist.core.options import Whole, check_value
 from shortlist.errors import ConfigError
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ def set_threads(n: int) -> None:
     >>> sl.set_threads(0)
     """
     global _setting
-    check_whole(0, n=n)
+    check_value(Whole, n=n)
     _setting = int(n)
 
 

@@ -3,16 +3,15 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from shortlist.core.params import check_whole, is_number, short_repr, warn
+from shortlist.core.options import AtLeast, AtMost, Count, Whole, check_value, is_number
 from shortlist.core.ragged import row_lengths
 from shortlist.core.tables import html
 from shortlist.core.threads import map_slices
-from shortlist.cutoff.base import check_interval
 from shortlist.cutoff.prices import (
     BLOCK,
     ROWS,
@@ -25,7 +24,7 @@ from shortlist.data.columns import plain_name, to_polars
 from shortlist.data.ids import IdMap
 from shortlist.data.items import ItemGroups, Items, check_group_limits
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
-from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import (
     UNLIMITED,
     CandidateValues,
@@ -35,6 +34,7 @@ from shortlist.kernels.allocation import (
     sum_positions,
 )
 from shortlist.kernels.rows import starts
+from shortlist.text import short_repr
 from shortlist.types import Bools, Doubles, Floats, Longs
 
 PROBABILITY_NAMES = ("probability", "prob", "proba", "p")
@@ -351,9 +351,9 @@ def check_limits(
     """Raise ConfigError for invalid numbers."""
     for name, limit, low in (("budget", budget, 0), ("max_users", max_users, 0), ("max_items", max_items, 1)):
         if limit is not None:
-            check_whole(low, **{name: limit})
+            check_value(Count if low else Whole, **{name: limit})
     for name, money in (("cost", cost), ("contact_cost", contact_cost)):
-        check_interval(name, money, low=0, high=MAX_MONEY, advice="use the same unit as gain.")
+        check_value(Annotated[float, AtLeast(0), AtMost(MAX_MONEY)], **{name: money})
 
 
 def _shown_items(lists: RankedLists) -> Bools:
@@ -392,7 +392,7 @@ def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Double
     """(n_items,) the gain of each item."""
     ids = lists.item_ids
     if is_number(gain):
-        check_interval("gain", gain, low=-MAX_MONEY, high=MAX_MONEY, advice="use a finite number.")
+        check_value(Annotated[float, AtLeast(-MAX_MONEY), AtMost(MAX_MONEY)], gain=gain)
     gains = _read_numbers("gain", gain, ids, content)
     missing = np.flatnonzero(np.isnan(gains) & _shown_items(lists))
     if missing.size:
@@ -407,7 +407,7 @@ def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Double
 def _read_stock(limits: Any, ids: IdMap, content: Items | None) -> Longs:
     """(n_items,) the limit of each item, -1 for none."""
     if is_number(limits):
-        check_whole(0, item_limits=limits)
+        check_value(Whole, item_limits=limits)
     values = _read_numbers("item_limits", limits, ids, content)
     given = values[~np.isnan(values)]
     wrong = given[(given < 0) | (given != np.floor(given)) | ~np.isfinite(given)]

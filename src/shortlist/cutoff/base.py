@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shortlist.core.checks import check_ids, check_names
-from shortlist.core.params import Estimator, check_whole, is_number, load_plugins, short_repr
+from shortlist.core.estimator import Estimator, load_plugins
+from shortlist.core.options import Count
 from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_lists, top_candidates
 from shortlist.data.ids import IdMap
@@ -134,7 +135,7 @@ class Cutoff(SavedEstimator):
     True
     """
 
-    n_candidates: int = 100
+    n_candidates: Count = 100
 
     kind: ClassVar[str] = "cutoff"
     is_base: ClassVar[bool] = True  # whether the class itself is only a base of cutoffs; not inherited
@@ -447,10 +448,6 @@ class Cutoff(SavedEstimator):
         lower_to_running_minimum(lists.indptr, p)  # only candidates after the first `n_candidates` may rise
         return replace(lists.reorder(order), probabilities=p)
 
-    def _check_params(self) -> None:
-        """Raise ConfigError for invalid parameters."""
-        check_whole(1, n_candidates=self.n_candidates)
-
     def _learned(self) -> tuple[str, ...]:
         """The attributes that `fit` sets with these parameters."""
         return self.learned
@@ -504,14 +501,3 @@ def fit_cutoffs(
         fresh._fit_labels(labels[n], history)
         fitted.append(fresh)
     return fitted
-
-
-def check_interval(
-    name: str, value: object, *, low: float, high: float, advice: str, ends: bool = True
-) -> None:
-    """Raise ConfigError unless the value is a number in [low, high], or in (low, high) without `ends`."""
-    if not is_number(value) or not (low <= value <= high if ends else low < value < high):  # type: ignore[operator]
-        left, right = ("[", "]") if ends else ("(", ")")
-        raise ConfigError(
-            f"{name} must be a number in {left}{low:g}, {high:g}{right}, got {short_repr(value)}; {advice}"
-        )

@@ -6,8 +6,9 @@ from typing import Self
 import numpy as np
 
 from shortlist.core.checks import check_array, check_bool, check_float_value, check_names
+from shortlist.core.estimator import Estimator
 from shortlist.core.glm import POISSON, glm_fit, linear_predictor
-from shortlist.core.params import Estimator, check_number
+from shortlist.core.options import NotNegative
 from shortlist.cutoff.calibration import basket_sizes
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists
@@ -23,10 +24,7 @@ MAX_MEAN = 250.0  # predicted means are limited: no list is that long
 class BasketSize(Estimator):
     """Predicts a count per user: items in the next basket, or relevant items that are not candidates."""
 
-    ridge: float = 1.0
-
-    def _check_params(self) -> None:
-        check_number(0, ridge=self.ridge)
+    ridge: NotNegative = 1.0
 
     def _check_fitted(self) -> None:
         fitted = vars(self)

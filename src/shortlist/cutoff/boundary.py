@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.threshold import count_above, running_minimum
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists
@@ -48,11 +48,6 @@ class Boundary(Cutoff):
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"
     warmup_params: ClassVar[dict[str, Any]] = {"t": 0.0}  # for lists without boundaries
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.t is not None:
-            check_interval("t", self.t, low=-np.inf, high=np.inf, advice="pass None for empty lists.")
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._boundary(labels.lists)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 from scipy.special import expit
@@ -17,7 +17,7 @@ from shortlist.core.checks import (
     file_error,
 )
 from shortlist.core.glm import AdditiveLogistic, log_loss
-from shortlist.core.params import MAX_SEED, check_choice, check_whole, short_repr
+from shortlist.core.options import Count, Seed
 from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, SavedEstimator
 from shortlist.cutoff.candidates import AnyScores, label_candidates, top_candidates
@@ -25,7 +25,7 @@ from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import DataError
 from shortlist.kernels.lists import fill_basket_sizes, fill_history_features, fill_rank_features
 from shortlist.kernels.rows import read_only
 from shortlist.types import Doubles, Ints, Longs
@@ -90,7 +90,7 @@ def _per_user(counts: Longs, user: Ints) -> Doubles:
 
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
 BLOCK = 1 << 20  # candidates per batch of features
-METHODS = ("platt", "isotonic", "features", "trees", "none", "auto")
+Method = Literal["platt", "isotonic", "features", "trees", "none", "auto"]
 AUTO_METHODS = ("platt", "isotonic", "features")  # compared by "auto"
 LEARNED = {  # the attributes of each method
     "platt": ("logistic_",),
@@ -134,9 +134,9 @@ class Calibration(SavedEstimator):
     True
     """
 
-    method: str = "auto"
-    n_candidates: int = 100
-    seed: int = 0
+    method: Method = "auto"
+    n_candidates: Count = 100
+    seed: Seed = 0
 
     kind: ClassVar[str] = "calibration"
 
@@ -314,14 +314,9 @@ class Calibration(SavedEstimator):
         uses = " with history" if self.uses_history_ and self.method_ in ("features", "trees") else ""
         return f"{self.method_}{uses}"
 
-    def _check_params(self) -> None:
-        check_choice("method", self.method, METHODS)
-        check_whole(1, n_candidates=self.n_candidates)
-        check_whole(0, MAX_SEED, seed=self.seed)
-
     def _check_fitted(self) -> None:
         fitted = vars(self)
-        method = check_text(fitted, "method_", [name for name in METHODS if name != "auto"])
+        method = check_text(fitted, "method_", [name for name in get_args(Method) if name != "auto"])
         names = ("method_", "low_", "high_", "uses_history_")
         check_names(self.fitted(), (*names, *LEARNED[method]))
         low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
@@ -375,19 +370,9 @@ class Calibration(SavedEstimator):
 class CalibratedCutoff(Cutoff):
     """A cutoff on probabilities, with its own calibration; "none" uses the probabilities of the lists."""
 
-    calibration: str | Calibration = "auto"
+    calibration: Method | Calibration = "auto"
 
     is_base = True
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        if not isinstance(self.calibration, Calibration | str):
-            raise ConfigError(
-                f"calibration must be a method name or a Calibration, got {short_repr(self.calibration)}; "
-                "pass 'auto' or Calibration(method=...)."
-            )
-        if isinstance(self.calibration, str):
-            check_choice("calibration", self.calibration, METHODS)
 
     def _check_fitted(self) -> None:
         super()._check_fitted()

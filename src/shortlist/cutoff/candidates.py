@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from shortlist.core.params import check_whole
+from shortlist.core.options import Count, check_value
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.labeled import LabeledLists, label_lists, user_series
@@ -64,7 +64,7 @@ def top_candidates(
     [1, 2]
     """
     if type(n_candidates) is not int or n_candidates < 1:  # a cutoff has checked its own
-        check_whole(1, n_candidates=n_candidates)
+        check_value(Count, n_candidates=n_candidates)
     if not (ids is None or isinstance(ids, (Interactions, tuple))):
         raise DataError(
             f"history must be Interactions, got a {type(ids).__name__}; use Interactions.from_frame."

@@ -1,14 +1,17 @@
 """Cutoffs by expectation: the best expected F1, NDCG or value of a list, and value within a budget."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.params import check_choice, check_flag
-from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.core.options import Above, AtMost, Cost, Gain, Probability, check_value
+from shortlist.cutoff.base import (
+    CutLists,
+    Cutoff,
+)
 from shortlist.cutoff.basket_size import BasketSize
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.cutoff.threshold import (
@@ -29,6 +32,7 @@ from shortlist.types import Doubles, Ints
 N_QUANTILES = 1001  # of the expected utilities of validation lists, to choose a floor later
 N_PRICES = 1001  # points of the curve of items against price
 SIZES = ("both", "history", "probabilities")
+Size = Literal["both", "history", "probabilities", "auto"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -39,9 +43,9 @@ class ExpectedUtility(CalibratedCutoff):
     a negative binomial one.
     """
 
-    size: str = "auto"
+    size: Size = "auto"
     floor: float | None = None
-    coverage: float | None = None
+    coverage: Probability | None = None
 
     is_base = True
     flags = ("coverage", "floor")
@@ -49,14 +53,6 @@ class ExpectedUtility(CalibratedCutoff):
     empty_reason = "below_floor"
     learned = ("calibration_", "next_size_", "n_missed_", "size_", "floor_", "utility_quantiles_")
     target: ClassVar[str] = TARGETS[0]
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_choice("size", self.size, (*SIZES, "auto"))
-        if self.floor is not None:
-            check_interval("floor", self.floor, low=-np.inf, high=np.inf, advice="0 shows every list.")
-        if self.coverage is not None:
-            check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
 
     def _summary(self) -> str:
         floor = f", floor {self.floor_:.4g}" if self.floor is not None or self.coverage is not None else ""
@@ -81,7 +77,7 @@ class ExpectedUtility(CalibratedCutoff):
         active = labels.take(np.flatnonzero(labels.n_relevant).astype(np.int32))
         self.next_size_ = BasketSize().fit(active, active.n_relevant - 1, history)
         self.n_missed_ = BasketSize().fit(labels, labels.n_relevant - labels.n_retrieved, history)
-        self.size_ = self.size
+        self.size_: str = self.size
         if self.size == "auto":
             self.size_ = self._choose(labels, p, history)
         best = _best_utilities(lists, *self._curve(lists, p, history, self.size_))
@@ -284,9 +280,7 @@ class ExpectedF1(ExpectedUtility):
         "would lower its expected F1."
     )
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_flag(count_empty_as_correct=self.count_empty_as_correct)
+    def _check_together(self) -> None:
         if self.count_empty_as_correct and self.size not in ("auto", "probabilities"):
             raise ConfigError(
                 f"size must be 'auto' or 'probabilities' with count_empty_as_correct=True, got "
@@ -372,19 +366,14 @@ class ExpectedValue(CalibratedCutoff):
     True
     """
 
-    gain: float = 1.0
-    cost: float = 0.1
+    gain: Gain = 1.0
+    cost: Cost = 0.1
 
     rule = "The list stops where one more item would cost more than it is expected to gain."
     flags = ("gain", "cost")
     reason = "value"
     empty_reason = "value"
     learned = ("calibration_",)
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_interval("gain", self.gain, low=0, high=np.inf, ends=False, advice="use the same unit as cost.")
-        check_interval("cost", self.cost, low=0, high=1e300, advice="use the same unit as gain.")
 
     @property
     def is_ready(self) -> bool:
@@ -455,22 +444,15 @@ class Budget(CalibratedCutoff):
     2.0
     """
 
-    items_per_list: float = 1.0
-    gain: float = 1.0
-    cost: float = 0.0
+    items_per_list: Annotated[float, Above(0), AtMost(1e9)] = 1.0
+    gain: Gain = 1.0
+    cost: Cost = 0.0
 
     rule = "The list stops at the first item that is worth less than the price at which the budget lasts."
     flags = ("items_per_list",)
     reason = "below_price"
     empty_reason = "below_price"
     learned = ("calibration_", "price_", "prices_", "demands_")
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        advice = "divide the budget by the expected number of lists."
-        check_interval("items_per_list", self.items_per_list, low=0, high=1e9, ends=False, advice=advice)
-        check_interval("gain", self.gain, low=0, high=1e300, ends=False, advice="use the same unit as cost.")
-        check_interval("cost", self.cost, low=0, high=1e300, advice="use the same unit as gain.")
 
     def _summary(self) -> str:
         return f"{self._calibration_summary()}, price {self.price_:.4g}"
@@ -557,7 +539,7 @@ class Budget(CalibratedCutoff):
         True
         """
         self.need("price_")
-        check_interval("price", price, low=0, high=1e300, advice="use the unit of gain.")
+        check_value(Cost, price=price)
         changed = self.clone()
         vars(changed).update(self.fitted() | {"price_": float(price)})
         return changed

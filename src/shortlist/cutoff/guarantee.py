@@ -8,14 +8,23 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import bdtr
 
 from shortlist.core.checks import check_array, check_float_value, check_names, check_text, check_whole_value
-from shortlist.core.params import MAX_SEED, MAX_WHOLE, check_choice, check_whole, short_repr
-from shortlist.cutoff.base import CutLists, check_interval
+from shortlist.core.options import (
+    MAX_WHOLE,
+    AtLeast,
+    AtMost,
+    Confidence,
+    Count,
+    Seed,
+    Whole,
+    check_value,
+)
+from shortlist.cutoff.base import CutLists
 from shortlist.cutoff.threshold import ThresholdCutoff, count_above
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, label_lists
@@ -23,9 +32,10 @@ from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
 from shortlist.kernels.lists import bet_on_losses
 from shortlist.kernels.rows import sum_rows
+from shortlist.text import short_repr
 from shortlist.types import Bools, Doubles, Ints
 
-GUARANTEES = ("precision", "empty", "calibration")
+GuaranteeName = Literal["precision", "empty", "calibration"]
 NOT_DECIDED = ("unknown_user", "no_candidates")  # the cutoff had nothing to decide
 
 
@@ -68,7 +78,7 @@ def _has_reason(lists: RankedLists, reasons: Iterable[str]) -> Bools:
 
 
 LEVELS = ("min_precision", "max_empty", "min_recall")
-OVER = ("covered", "users")
+Over = Literal["covered", "users"]
 MIN_COVERED = {"covered": (0.1, 20), "users": (0.02, 1)}  # by `over`: share and number at the first threshold
 N_LEVELS = 1_000  # levels considered for the best possible guarantee
 ONLINE = ("start_", "position_", "n_updates_", "total_")  # set by `update`
@@ -174,15 +184,15 @@ class Guarantee(ThresholdCutoff):
     mean precision over covered users is at least 10.0%, with confidence 95.0%
     """
 
-    min_precision: float | None = None
-    max_empty: float | None = None
-    min_recall: float | None = None
-    over: str = "covered"
-    step: float = 0.2
-    confidence: float = 0.95
-    n_thresholds: int = 50
-    fallback: str | None = None
-    seed: int = 0
+    min_precision: Confidence | None = None
+    max_empty: Confidence | None = None
+    min_recall: Confidence | None = None
+    over: Over = "covered"
+    step: Confidence = 0.2
+    confidence: Confidence = 0.95
+    n_thresholds: Annotated[int, AtLeast(1), AtMost(10_000)] = 50
+    fallback: Literal["empty"] | None = None
+    seed: Seed = 0
 
     rule = "The list stops where the requested guarantee would no longer hold."
     flags = ("min_precision", "confidence")
@@ -192,25 +202,14 @@ class Guarantee(ThresholdCutoff):
     learned = ("grid_", "p_values_", "threshold_", "longest_", "guarantee_", "source_")
     updated = ONLINE
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        levels = {name: getattr(self, name) for name in LEVELS}
-        given = [name for name, level in levels.items() if level is not None]
+    def _check_together(self) -> None:
+        given = [name for name in LEVELS if getattr(self, name) is not None]
         if len(given) != 1:
             raise ConfigError(
                 f"pass exactly one of {', '.join(LEVELS)}, got {' and '.join(given) or 'none'}; use two "
                 "cutoffs for two guarantees."
             )
-        for name, level in (levels | {"confidence": self.confidence}).items():
-            if level is not None:
-                check_interval(name, level, low=0, high=1, ends=False, advice="pass a share, such as 0.95.")
-        check_interval("step", self.step, low=0, high=1, ends=False, advice="0.2 is usual.")
-        check_choice("over", self.over, OVER)
-        check_whole(1, 10_000, n_thresholds=self.n_thresholds)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        fallback: object = self.fallback  # may be anything; comparing an array would be ambiguous
-        is_empty = isinstance(fallback, str) and fallback == "empty"
-        if fallback is not None and (not is_empty or self.min_precision is None):
+        if self.fallback is not None and self.min_precision is None:
             raise ConfigError(
                 f"fallback must be None, or 'empty' with min_precision, got {short_repr(self.fallback)}; "
                 "choose one."
@@ -405,8 +404,8 @@ class Guarantee(ThresholdCutoff):
         >>> cut.bound(1000) < 0.001
         True
         """
-        check_whole(1, n_updates=n_updates)
-        check_whole(0, delay=delay)
+        check_value(Count, n_updates=n_updates)
+        check_value(Whole, delay=delay)
         scale = 1 - self._limit(self._level())
         return scale * largest_mean_shortfall(self._start(), self.step, n_updates, delay)
 

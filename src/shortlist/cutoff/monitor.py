@@ -8,9 +8,8 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
-from shortlist.core.params import check_choice
-from shortlist.cutoff.base import check_interval
-from shortlist.cutoff.guarantee import GUARANTEES, OVER, Guarantee, list_values
+from shortlist.core.options import Confidence, Probability, check_value
+from shortlist.cutoff.guarantee import Guarantee, GuaranteeName, Over, list_values
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
@@ -170,17 +169,17 @@ class GuaranteeMonitor:
         false_alarms: float = 0.05,
         tolerance: float = 0.01,
     ) -> None:
-        check_choice("guarantee", guarantee, GUARANTEES)
-        check_choice("over", over, OVER)
+        check_value(GuaranteeName, guarantee=guarantee)
+        check_value(Over, over=over)
         if guarantee == "calibration":
             if level is not None:
                 raise ConfigError(
                     "level is not used with guarantee='calibration', got one; leave it out and set tolerance."
                 )
         else:
-            check_interval("level", level, low=0, high=1, ends=False, advice="pass the guaranteed share.")
-        check_interval("false_alarms", false_alarms, low=0, high=1, ends=False, advice="0.05 is usual.")
-        check_interval("tolerance", tolerance, low=0, high=1, advice="0.01 is usual.")
+            check_value(Confidence, level=level)
+        check_value(Confidence, false_alarms=false_alarms)
+        check_value(Probability, tolerance=tolerance)
         self.level, self.guarantee, self.over = level, guarantee, over
         self.false_alarms, self.tolerance = false_alarms, tolerance
         lowest = {"precision": (level or 0.0) - 1, "empty": -(level or 0.0), "calibration": -1 - tolerance}

@@ -1,13 +1,13 @@
 """UtilityRegression: the length with the best utility predicted from the shape of the scores alone."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from shortlist.core.checks import check_array, check_bool, check_float_value, file_error
 from shortlist.core.metrics import Metric, metrics_of_length
-from shortlist.core.params import check_choice
+from shortlist.core.options import Choices
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
 from shortlist.cutoff.calibration import bounded_scores, score_range
@@ -39,6 +39,11 @@ def shape_ranks(longest: int) -> Longs:
     """Ranks 1, 2, 5, 10, 20, 50, … below the longest list, and its end."""
     ranks = [step * 10**power for power in range(7) for step in (1, 2, 5) if step * 10**power < longest]
     return np.array([*ranks, max(longest, 1)], np.int64)
+
+
+def targets_without_money() -> list[str]:
+    """The metrics that can be predicted: no list is empty, also where each would lose money."""
+    return [name for name in metrics_of_length() if not Metric.registry[name].needs_money]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -73,7 +78,7 @@ class UtilityRegression(Cutoff):
     True
     """
 
-    target: str = "f1"
+    target: Annotated[str, Choices(targets_without_money)] = "f1"
 
     rule = (
         "The scores of the list predict how good it would be at every length. It stops where the prediction "
@@ -82,11 +87,6 @@ class UtilityRegression(Cutoff):
     reason = "utility"
     empty_reason = "utility"
     learned = ("low_", "high_", "ranks_", "center_", "scale_", "weights_", "ridge_", "uses_history_")
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        names = [name for name in metrics_of_length() if not Metric.registry[name].needs_money]
-        check_choice("target", self.target, names)  # no list is empty, also where each loses money
 
     def _summary(self) -> str:
         if self.ridge_ == np.inf:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -14,8 +15,11 @@ from shortlist.core.metrics import (
     metrics_of_length,
     sums_at_n,
 )
-from shortlist.core.params import MAX_WHOLE, check_choice, check_whole
-from shortlist.cutoff.base import CutLists, Cutoff, check_interval
+from shortlist.core.options import MAX_WHOLE, Choices, Probability, Whole
+from shortlist.cutoff.base import (
+    CutLists,
+    Cutoff,
+)
 from shortlist.cutoff.calibration import CalibratedCutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, probabilities_of
@@ -26,7 +30,8 @@ from shortlist.kernels.rows import sum_rows
 from shortlist.types import Doubles, Floats, Ints
 
 TARGETS = ("f1", "ndcg")  # metrics whose expectation is computed
-ON = ("score", "probability")
+On = Literal["score", "probability"]
+Target = Annotated[str, Choices(metrics_of_length)]
 
 
 def user_utilities(labels: LabeledLists, lengths: Ints, target: str, money: Money | None = None) -> Doubles:
@@ -106,8 +111,7 @@ def choose_by_standard_error(utilities: Sequence[Doubles]) -> int:
 
 
 def _check_target(target: str, gain: float | None, cost: float | None) -> None:
-    """Raise ConfigError for an unknown target, and for money that a target lacks or does not use."""
-    check_choice("target", target, metrics_of_length())
+    """Raise ConfigError for money that a target lacks or does not use."""
     if check_money(target, gain, cost) is not None and not Metric.registry[target].needs_money:
         raise ConfigError(f"gain and cost belong to target='value', got target={target!r}; pass one of them.")
 
@@ -136,8 +140,8 @@ class FixedN(Cutoff):
     6
     """
 
-    N: int | None = None
-    target: str = "f1"
+    N: Whole | None = None
+    target: Target = "f1"
     gain: float | None = None
     cost: float | None = None
 
@@ -149,10 +153,7 @@ class FixedN(Cutoff):
     def candidates_needed(self) -> int:
         return max(self.n_candidates, self.N or 0)
 
-    def _check_params(self) -> None:
-        super()._check_params()
-        if self.N is not None:
-            check_whole(0, N=self.N)
+    def _check_together(self) -> None:
         _check_target(self.target, self.gain, self.cost)
 
     @property
@@ -180,13 +181,9 @@ class FixedN(Cutoff):
 class ThresholdCutoff(CalibratedCutoff):
     """A cutoff at one threshold for all users, of scores or of probabilities."""
 
-    on: str = "score"
+    on: On = "score"
 
     is_base = True
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_choice("on", self.on, ON)
 
     def _learned(self) -> tuple[str, ...]:
         return (*self.learned, "calibration_") if self.uses_probabilities else self.learned
@@ -231,25 +228,18 @@ class Threshold(ThresholdCutoff):
     True
     """
 
-    target: str = "f1"
+    target: Target = "f1"
     gain: float | None = None
     cost: float | None = None
-    coverage: float | None = None
+    coverage: Probability | None = None
     threshold: float | None = None
 
     rule = "The list stops at the first item below a threshold that is the same for all users."
     flags = ("coverage",)
     learned = ("threshold_",)
 
-    def _check_params(self) -> None:
-        super()._check_params()
+    def _check_together(self) -> None:
         _check_target(self.target, self.gain, self.cost)
-        if self.coverage is not None:
-            check_interval("coverage", self.coverage, low=0, high=1, advice="pass a share of users.")
-        if self.threshold is not None:
-            check_interval(
-                "threshold", self.threshold, low=-np.inf, high=np.inf, advice="pass None to choose it."
-            )
 
     @property
     def is_ready(self) -> bool:

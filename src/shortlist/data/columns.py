@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.checks import file_error
-from shortlist.core.params import check_choice, is_finite, short_repr
+from shortlist.core.options import check_options
 from shortlist.data.ids import id_series
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
@@ -153,18 +153,9 @@ class ReadOptions:
         return replace(self, **names._asdict())
 
     def __post_init__(self) -> None:
-        check_choice("negative_weights", self.negative_weights, get_args(NegativeWeights))
-        check_choice("missing", self.missing, get_args(Missing))
-        if self.future is not None:
-            check_choice("future", self.future, get_args(Future))
-        if self.format is not None:
-            check_choice("format", self.format, get_args(Format))
-        if self.min_rating is not None and not is_finite(self.min_rating):
-            raise ConfigError(
-                f"min_rating must be a number, got {short_repr(self.min_rating)}; pass the lowest rating "
-                "that counts as liked, such as 4.",
-                parameter="min_rating",
-            )
+        if isinstance(self.where, list):
+            object.__setattr__(self, "where", tuple(self.where))
+        check_options(type(self), vars(self))
 
 
 def _expand(words: str) -> str:

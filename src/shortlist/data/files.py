@@ -8,7 +8,7 @@ from typing import Any, Unpack
 
 import polars as pl
 
-from shortlist.core.params import show_options
+from shortlist.core.options import show_options
 from shortlist.data.columns import (
     MATRIX,
     MAX_NAMED,

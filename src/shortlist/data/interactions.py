@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.params import check_choice, check_whole, warn
+from shortlist.core.options import Whole, check_value
 from shortlist.core.ragged import ItemSets, row_owners
 from shortlist.core.tables import html
 from shortlist.core.threads import PARALLEL_ROWS, rows_thread_count, run_each
@@ -31,7 +31,7 @@ from shortlist.data.columns import (
 from shortlist.data.columns import NO_TIME as NO_TIME
 from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
-from shortlist.errors import DataError
+from shortlist.errors import DataError, warn
 from shortlist.kernels.rows import (
     build_sets,
     bytes_of,
@@ -877,8 +877,8 @@ class Interactions(UsersAndItems):
         >>> data.keep_frequent(users_per_item=10, items_per_user=10).n_users <= data.n_users
         True
         """
-        check_whole(0, users_per_item=users_per_item, items_per_user=items_per_user)
-        check_choice("count", count, ("rows", "distinct"))
+        check_value(Whole, users_per_item=users_per_item, items_per_user=items_per_user)
+        check_value(Literal["rows", "distinct"], count=count)
         left = self
         while True:
             n_before = left.n_rows

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.checks import check_ids, file_error
-from shortlist.core.params import check_whole, short_repr
+from shortlist.core.options import Count, check_value
 from shortlist.core.tables import html
 from shortlist.data.columns import DataSource, Format, check_distinct, find_column, to_polars
 from shortlist.data.ids import IdMap, id_series
@@ -20,6 +20,7 @@ from shortlist.data.sources import explain_errors, find_sources, read_plain_tabl
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits, limit_lists
 from shortlist.kernels.rows import read_only
+from shortlist.text import short_repr
 from shortlist.types import Bools, Ints, Longs
 
 KINDS = ("categories", "tags", "text", "numbers", "dates", "vector")  # the keywords of Items.from_frame
@@ -481,7 +482,7 @@ def check_group_limits(max_per_group: Any) -> dict[str, int]:
             parameter="max_per_group",
         )
     for name, limit in max_per_group.items():
-        check_whole(1, **{f"max_per_group of {short_repr(name)}": limit})
+        check_value(Count, **{f"max_per_group of {short_repr(name)}": limit})
     return {str(name): int(limit) for name, limit in max_per_group.items()}
 
 

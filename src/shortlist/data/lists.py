@@ -12,7 +12,7 @@ import polars as pl
 
 from shortlist.core.charts import Figure, length_chart
 from shortlist.core.files import atomic_write
-from shortlist.core.params import check_whole
+from shortlist.core.options import Count, check_value
 from shortlist.core.ragged import Ragged, row_lengths
 from shortlist.core.tables import html
 from shortlist.data.columns import (
@@ -247,7 +247,7 @@ class RankedLists(Ragged):
         >>> sl.Popularity().fit(sl.load_dataset("sample")).recommend(N=5).plot()
         Figure('List lengths of 300 users')
         """
-        check_whole(1, longest=longest)
+        check_value(Count, longest=longest)
         last = min(longest, int(self.lengths.max(initial=1)))
         counts = np.bincount(np.minimum(self.lengths, last + 1), minlength=last + 2).tolist()
         title = f"List lengths of {len(self):,} users"

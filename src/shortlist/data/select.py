@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from shortlist.core.params import short_repr
 from shortlist.data.columns import (
     ColumnNames,
     match_columns,
     parse_numbers,
 )
 from shortlist.errors import ConfigError, DataError
+from shortlist.text import short_repr
 
 MAX_CONDITION = 2000  # characters
 FUNCTIONS = "in and or not lower upper trim length abs coalesce cast between"

@@ -17,11 +17,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from shortlist.core.params import short_repr
 from shortlist.data.columns import ColumnNames, Format, check_distinct, match_columns
 from shortlist.data.ids import id_kind
 from shortlist.errors import ConfigError, DataError
-from shortlist.text import redact_uri
+from shortlist.text import redact_uri, short_repr
 
 COMPRESSED = (".gz", ".zst", ".zstd")
 GZIP, ZSTD, ZLIB = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"x\x01", b"x\x9c", b"x\xda")

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import Metric, Money, discounts
-from shortlist.core.params import check_fraction, check_whole, short_repr
+from shortlist.core.options import Count, Fraction, check_value
 from shortlist.data.interactions import Interactions, warn_if_trained_on
 from shortlist.data.lists import RankedLists, list_parts, read_candidates
 from shortlist.errors import ConfigError, DataError
@@ -35,6 +35,7 @@ from shortlist.kernels.lists import (
     mark_hits,
 )
 from shortlist.kernels.rows import read_only, sum_rows
+from shortlist.text import short_repr
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 DEFAULT_METRICS, MONEY_METRICS = ("f1", "ndcg"), ("value", "f1")
@@ -215,7 +216,7 @@ def evaluate(
     >>> sl.evaluate({"ann": ["tea", "rice"], "bob": []}, truth, gain=2, cost=1).mean("value")
     0.5
     """
-    check_whole(1, max_items=max_items)
+    check_value(Count, max_items=max_items)
     money = Money.of(gain, cost)
     if gains not in (None, "weight"):
         raise ConfigError(f"gains must be None or 'weight', got {short_repr(gains)}; choose one.")
@@ -323,8 +324,8 @@ def compare(
     if baseline not in results:
         raise ConfigError(f"baseline must be one of {', '.join(results)}, got {baseline!r}; choose one.")
     metrics = _check_metrics(metrics, money)
-    check_fraction(level=level)
-    check_whole(1, resamples=resamples, max_items=max_items)
+    check_value(Fraction, level=level)
+    check_value(Count, resamples=resamples, max_items=max_items)
     truth = None if truth is None else Interactions.of(truth)
     if users == "everyone":
         users = _users_of_all(results)

@@ -13,16 +13,16 @@ between 0 and 1 also get an exact interval, by betting (Waudby-Smith and Ramdas,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from scipy.special import gammaln
 
-from shortlist.core.params import check_number, warn
+from shortlist.core.options import AtLeast, Below, NotNegative, check_value
 from shortlist.core.tables import plain
 from shortlist.data.columns import to_polars
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, warn
 from shortlist.types import Bools, Doubles
 
 MIN_USERS = 200  # per arm, before the interval is used: it relies on the central limit theorem
@@ -497,12 +497,10 @@ class _Sample:
 
 
 def _check_options(guardrails: Mapping[str, float], smallest_effect: float | None, confidence: float) -> None:
-    check_number(0, **{f"guardrails[{name!r}]": value for name, value in guardrails.items()})
+    check_value(NotNegative, **{f"guardrails[{name!r}]": value for name, value in guardrails.items()})
     if smallest_effect is not None:
-        check_number(0, smallest_effect=smallest_effect)
-    check_number(0.5, confidence=confidence)
-    if confidence >= 1:
-        raise ConfigError(f"confidence must be below 1, got {confidence}; 0.95 is usual.")
+        check_value(NotNegative, smallest_effect=smallest_effect)
+    check_value(Annotated[float, AtLeast(0.5), Below(1)], confidence=confidence)
 
 
 def _read_users(users: Any, names: Sequence[str]) -> pl.DataFrame:
@@ -540,7 +538,7 @@ def _check_shares(arms: pl.Series, control: str, shares: Mapping[str, float] | N
     wanted = dict.fromkeys(present, 1 / len(present)) if shares is None else dict(shares)
     if control not in wanted:
         raise ConfigError(f"control must be one of the arms ({', '.join(wanted)}), got {control!r:.60}.")
-    check_number(0, **{f"shares[{name!r}]": value for name, value in wanted.items()})
+    check_value(NotNegative, **{f"shares[{name!r}]": value for name, value in wanted.items()})
     if len(wanted) < 2 or min(wanted.values()) == 0 or abs(sum(wanted.values()) - 1) > 1e-9:
         raise ConfigError(
             f"shares must name at least two arms, all above 0, that add up to 1, got {wanted}; correct them."
@@ -685,7 +683,7 @@ def plan_experiment(
     >>> print(sl.plan_experiment(now, new, users_per_day=1, window_days=7).summary()[:30])
     The expected difference is +0.
     """
-    check_number(0, users_per_day=users_per_day, window_days=window_days)
+    check_value(NotNegative, users_per_day=users_per_day, window_days=window_days)
     _check_options({}, None, confidence)
     if not 0 < share < 1 or users_per_day == 0:
         raise ConfigError(

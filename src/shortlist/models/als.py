@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import MAX_SEED, POSITIVE, Range, Space, check_number, check_whole
+from shortlist.core.options import Count, Dimensions, NotNegative, Positive, Seed
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
@@ -27,6 +27,7 @@ from shortlist.models.matrix import (
     singular_columns,
     sparse_product,
 )
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Factors, RecommendRequest, Scores
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Doubles, Floats, Ints
@@ -143,21 +144,12 @@ class ALS(MatrixModel):
     }
     warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 32, "n_epochs": 1}
 
-    n_factors: int = 256
-    n_epochs: int = 6
-    unobserved: float | None = None
-    reg: float = 0.01
-    reg_power: float = 1.0
-    seed: int = 0
-
-    def _check_params(self) -> None:
-        check_whole(1, 4096, n_factors=self.n_factors)
-        check_whole(1, n_epochs=self.n_epochs)
-        check_number(0, unobserved=0 if self.unobserved is None else self.unobserved)
-        check_number(0, reg_power=self.reg_power)
-        check_number(POSITIVE, reg=self.reg)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        self.weight_transform.check()
+    n_factors: Dimensions = 256
+    n_epochs: Count = 6
+    unobserved: NotNegative | None = None
+    reg: Positive = 0.01
+    reg_power: NotNegative = 1.0
+    seed: Seed = 0
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> ALSState:

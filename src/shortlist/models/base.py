@@ -18,17 +18,8 @@ import polars as pl
 from shortlist import MODEL_MODULES as MODEL_MODULES
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import FILE_ERRORS, check_text, file_error, load_error
-from shortlist.core.params import (
-    POSITIVE,
-    Estimator,
-    Space,
-    check_choice,
-    check_number,
-    check_whole,
-    load_plugins,
-    show_options,
-    warn,
-)
+from shortlist.core.estimator import Estimator, load_plugins
+from shortlist.core.options import Count, Positive, Whole, check_value, show_options
 from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import NO_RETURNS, source_from_notes
@@ -42,7 +33,8 @@ from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Events, Interactions, keeps_negative
 from shortlist.data.items import ItemGroups, Items, group_fields
 from shortlist.data.lists import RankedLists
-from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
+from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError, warn
+from shortlist.models.search_space import Space
 from shortlist.models.selection import SelectionReport
 from shortlist.recommend.request import (
     BatchRecommender,
@@ -69,7 +61,6 @@ MAX_BATCH = 8192  # users scored at once
 NAMES = "item_name"  # the column of a model that knows items by their names alone
 
 Weighting = Literal["none", "linear", "log", "cap"]
-WEIGHTINGS = ("none", "linear", "log", "cap")
 
 
 class WeightTransform(NamedTuple):
@@ -106,11 +97,6 @@ class WeightTransform(NamedTuple):
         if not self.is_used or data.weight is None:
             return None
         return self.values(data.weight)
-
-    def check(self) -> None:
-        """Raise ConfigError for an unknown name or a cap that is not above 0."""
-        check_choice("weighting", self.name, WEIGHTINGS)
-        check_number(POSITIVE, weight_cap=self.cap)
 
     def check_weights(self, has_weights: bool) -> None:
         """Raise ConfigError if weights are needed and missing."""
@@ -802,7 +788,7 @@ class Recommender(Estimator, ABC):
 
         cutoff = self.cutoff_
         if n_candidates is not None:
-            check_whole(1, n_candidates=n_candidates)
+            check_value(Count, n_candidates=n_candidates)
         n = n_candidates or (100 if cutoff is None else cutoff.candidates_needed())
         lists = self.recommend(
             users,
@@ -882,7 +868,7 @@ class Recommender(Estimator, ABC):
         >>> table["shown"].to_list()
         [True, True, True, False]
         """
-        check_whole(0, n_contributions=n_contributions, n_withheld=n_withheld)
+        check_value(Whole, n_contributions=n_contributions, n_withheld=n_withheld)
         request = RequestOptions(**options)
         if request.N is None and request.cutoff == "auto" and not self.has_stopping_rule:
             request = replace(request, N=10)
@@ -917,7 +903,7 @@ class Recommender(Estimator, ABC):
         >>> model.similar_items(data.items.values[0], N=3).height
         3
         """
-        check_whole(1, N=N)
+        check_value(Count, N=N)
         state = self._fitted_state()
         item = state.history.items.index(item_id, "item id")
         vectors = self._item_vectors(state)
@@ -1179,7 +1165,7 @@ class WeightParams:
     """The parameters of models that can use weights; to be inherited before `Recommender`."""
 
     weighting: Weighting = "none"
-    weight_cap: float = 5.0
+    weight_cap: Positive = 5.0
 
     @property
     def weight_transform(self) -> WeightTransform:

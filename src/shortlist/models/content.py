@@ -20,7 +20,7 @@ from shortlist.content.features import (
 )
 from shortlist.core.checks import check_array, check_float_value
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.core.params import MAX_SEED, check_fraction, check_number, check_whole
+from shortlist.core.options import Fraction, Probability, Seed, Whole
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
@@ -418,17 +418,10 @@ class ContentProfile(WeightParams, ContentRecommender):
 
     answers_past: ClassVar[bool] = False  # similar readers have their later items, too
 
-    decay: float = 1.0
-    damping: float = 0.7
-    n_neighbors: int = 40
-    seed: int = 0
-
-    def _check_params(self) -> None:
-        check_fraction(decay=self.decay)
-        check_number(0, 1, damping=self.damping)
-        check_whole(0, n_neighbors=self.n_neighbors)
-        self.weight_transform.check()
-        check_whole(0, MAX_SEED, seed=self.seed)
+    decay: Fraction = 1.0
+    damping: Probability = 0.7
+    n_neighbors: Whole = 40
+    seed: Seed = 0
 
     @property
     def _rules(self) -> ProfileRules:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_number
+from shortlist.core.options import Fraction, NotNegative, Positive
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import NO_TIME, Interactions
 from shortlist.errors import ConfigError
@@ -21,6 +21,7 @@ from shortlist.models.base import (
     WeightTransform,
     decayed_counts,
 )
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -132,16 +133,11 @@ class CountingModel(WeightParams, Recommender):
     timed_params: ClassVar[tuple[str, ...]] = ("half_life",)
     is_tried_by_fit: ClassVar[bool] = True
 
-    half_life: float | None = None
+    half_life: Positive | None = None
 
     @property
     def _share_weight(self) -> float | None:
         return None
-
-    def _check_params(self) -> None:
-        self.weight_transform.check()
-        if self.half_life is not None:
-            check_number(POSITIVE, half_life=self.half_life)
 
     def _learn(self, train: Interactions, options: FitOptions) -> CountingState:
         counts = DecayedCounts.of(train, self.half_life, self.weight_transform)
@@ -224,8 +220,8 @@ class PersonalFrequency(CountingModel):
         "half_life": (None, 7.0, 30.0, 90.0),
     }
 
-    decay: float = 0.9
-    popularity: float = 10.0
+    decay: Fraction = 0.9
+    popularity: NotNegative = 10.0
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
@@ -234,11 +230,6 @@ class PersonalFrequency(CountingModel):
     @property
     def _share_weight(self) -> float:
         return self.popularity
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_fraction(decay=self.decay)
-        check_number(0, popularity=self.popularity)
 
     def score(self, request: RecommendRequest[CountingState]) -> Scores:
         """Decayed personal counts plus popularity."""

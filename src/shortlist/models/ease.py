@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
 from shortlist.core.checks import check_array
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.params import POSITIVE, Range, Space, check_fraction, check_number, check_whole
+from shortlist.core.options import Count, Fraction, NotNegative, Positive
 from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
@@ -18,6 +18,7 @@ from shortlist.kernels.graph import solve_neighbors
 from shortlist.kernels.retrieval import top_k
 from shortlist.models.base import FitOptions, ModelState, baskets_since, decayed_counts, set_places
 from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix, item_matrix
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -111,23 +112,16 @@ class EASE(MatrixModel):
     search_space: ClassVar[Space] = {"reg": Range(20, 2000), "decay": Range(0.6, 1.0, log=False)}
     warmup_params: ClassVar[dict[str, Any]] = {"max_memory": 0.0, "n_neighbors": 4}
 
-    reg: float | None = None
-    decay: float = 1.0
-    n_neighbors: int = 100
-    max_memory: float = 1.0
+    reg: Positive | None = None
+    decay: Fraction = 1.0
+    n_neighbors: Count = 100
+    max_memory: NotNegative = 1.0
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
         if data.has_baskets and data.n_items > MANY_ITEMS:
             return f"users have several baskets, and {data.n_items:,} items are more than {MANY_ITEMS:,}"
         return None
-
-    def _check_params(self) -> None:
-        check_number(POSITIVE, reg=DENSE_REG if self.reg is None else self.reg)
-        check_fraction(decay=self.decay)
-        check_whole(1, n_neighbors=self.n_neighbors)
-        check_number(0, max_memory=self.max_memory)
-        self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> EASEState:
         matrix = confidence_matrix(train, self.weight_transform)

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
 from shortlist.core.checks import check_array
-from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole
+from shortlist.core.options import Dimensions, NotNegative, Seed
 from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
@@ -30,6 +30,7 @@ from shortlist.models.matrix import (
     singular_columns,
     sparse_product,
 )
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
@@ -182,20 +183,13 @@ class GFCF(MatrixModel):
     }
     warmup_params: ClassVar[dict[str, Any]] = {"n_factors": 30, "max_memory": 0.0}
 
-    n_factors: int = 256
-    low_pass: float = 0.3
-    sharpen: float = 0.6
-    user_power: float = 0.6
-    item_power: float = 0.3
-    max_memory: float = 1.0
-    seed: int = 0
-
-    def _check_params(self) -> None:
-        check_whole(1, 4096, n_factors=self.n_factors)
-        check_number(0, low_pass=self.low_pass, sharpen=self.sharpen, max_memory=self.max_memory)
-        check_number(0, user_power=self.user_power, item_power=self.item_power)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        self.weight_transform.check()
+    n_factors: Dimensions = 256
+    low_pass: NotNegative = 0.3
+    sharpen: NotNegative = 0.6
+    user_power: NotNegative = 0.6
+    item_power: NotNegative = 0.3
+    max_memory: NotNegative = 1.0
+    seed: Seed = 0
 
     def _learn(self, train: Interactions, options: FitOptions) -> GFCFState:
         rows = confidence_matrix(train, self.weight_transform)

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import Range, Space, check_fraction
+from shortlist.core.options import Dimensions, Fraction, NotNegative, Positive, Seed
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.rows import read_only
@@ -16,6 +16,7 @@ from shortlist.models.als import ALS, MAX_SIZE, ALSState
 from shortlist.models.base import FitOptions, ModelState
 from shortlist.models.gfcf import GFCF, GFCFState, filter_rows, multiply_transposed
 from shortlist.models.matrix import MatrixModel, confidence_matrix, pad_columns
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
@@ -83,12 +84,12 @@ class MatrixBlend(MatrixModel):
     is_tried_by_fit: ClassVar[bool] = True
     trial_cost: ClassVar[int] = 2
 
-    n_factors: int = 256
-    weight: float = 0.5
-    reg: float = 0.01
-    low_pass: float = 0.3
-    max_memory: float = 1.0
-    seed: int = 0
+    n_factors: Dimensions = 256
+    weight: Fraction = 0.5
+    reg: Positive = 0.01
+    low_pass: NotNegative = 0.3
+    max_memory: NotNegative = 1.0
+    seed: Seed = 0
 
     @property
     def _graph(self) -> GFCF:
@@ -103,9 +104,8 @@ class MatrixBlend(MatrixModel):
         names = ("n_factors", "seed", "weighting", "weight_cap")
         return {name: getattr(self, name) for name in names}
 
-    def _check_params(self) -> None:
-        check_fraction(weight=self.weight)
-        _ = self._graph, self._factors  # which check the others
+    def _check_together(self) -> None:
+        _ = self._graph, self._factors  # which check their parameters
 
     def _learn(self, train: Interactions, options: FitOptions) -> MatrixBlendState:
         graph, factors = self._graph._learn(train, options), self._factors._learn(train, options)

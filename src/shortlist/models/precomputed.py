@@ -71,7 +71,7 @@ class PrecomputedScores(Recommender):
 
     scores: Any = None
 
-    def _check_params(self) -> None:
+    def _check_together(self) -> None:
         if self.scores is not None:
             self._shape()
 

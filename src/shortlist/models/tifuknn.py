@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from shortlist.core.checks import check_array
-from shortlist.core.params import Range, Space, check_number, check_whole
+from shortlist.core.options import Count, Probability
 from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
@@ -22,6 +22,7 @@ from shortlist.models.base import (
     WeightParams,
     WeightTransform,
 )
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Floats, Ints
 
@@ -130,20 +131,15 @@ class TIFUKNN(WeightParams, Recommender):
         "own": Range(0.2, 0.95, log=False),
     }
 
-    n_neighbors: int = 300
-    group_size: int = 7
-    basket_decay: float = 0.9
-    group_decay: float = 0.7
-    own: float = 0.7
+    n_neighbors: Count = 300
+    group_size: Count = 7
+    basket_decay: Probability = 0.9
+    group_decay: Probability = 0.7
+    own: Probability = 0.7
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
         return f"{data.n_users:,} users are more than {MANY_USERS:,}" if data.n_users > MANY_USERS else None
-
-    def _check_params(self) -> None:
-        check_whole(1, n_neighbors=self.n_neighbors, group_size=self.group_size)
-        check_number(0, 1, basket_decay=self.basket_decay, group_decay=self.group_decay, own=self.own)
-        self.weight_transform.check()
 
     def _learn(self, train: Interactions, options: FitOptions) -> TIFUKNNState:
         return self._build_state(train, user_vectors(train, self._decay, self.weight_transform))

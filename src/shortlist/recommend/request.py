@@ -20,7 +20,6 @@ from polars.io.plugins import register_io_source
 from scipy.special import expit, logit
 
 from shortlist.core.files import atomic_write
-from shortlist.core.params import warn
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import parse_times
@@ -29,7 +28,7 @@ from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
 from shortlist.data.items import ItemGroups, check_group_limits
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
-from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import UserLimits
 from shortlist.kernels.lists import compute_independent_utilities, fill_f1_levels
 from shortlist.kernels.rows import (

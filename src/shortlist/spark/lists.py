@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 import numpy as np
 import polars as pl
 
-from shortlist.core.params import is_number, show_options
+from shortlist.core.options import is_number, show_options
 from shortlist.core.serialization import Artifact, save_artifact
 from shortlist.cutoff.allocation import PROBABILITY_NAMES, check_limits, read_limits, read_values
 from shortlist.cutoff.base import Cutoff, check_cutoff

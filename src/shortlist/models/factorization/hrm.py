@@ -6,14 +6,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from shortlist.core.checks import file_error
-from shortlist.core.params import POSITIVE, Space, check_choice, check_fraction, check_number, check_whole
+from shortlist.core.options import Count, Fraction, Positive
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.new_users import AVERAGE, MAXIMUM
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import decayed_counts
-from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState, Terms
+from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState, Negatives, Terms
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
     NO_SALES,
@@ -23,10 +23,11 @@ from shortlist.models.factorization.representation import (
     context_vectors,
     repeat_weight,
 )
+from shortlist.models.search_space import Space
 from shortlist.recommend.request import Contributions, RecommendRequest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-POOLING = ("average", "max")
+Pooling = Literal["average", "max"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -84,12 +85,12 @@ class HRM(FactorModel):
     timed_params: ClassVar[tuple[str, ...]] = ("trend_half_life",)
     warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1, "repeat_decay": 0.9, "trend_half_life": 3.0}
 
-    pool_items: str = "average"
-    pool_user: str = "average"
-    window: int = 1
-    repeat_decay: float | Literal["auto"] | None = AUTO
-    trend_half_life: float | Literal["auto"] | None = AUTO
-    negatives: float | str | None = None
+    pool_items: Pooling = "average"
+    pool_user: Pooling = "average"
+    window: Count = 1
+    repeat_decay: Fraction | Literal["auto"] | None = AUTO
+    trend_half_life: Positive | Literal["auto"] | None = AUTO
+    negatives: Negatives | None = None
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
@@ -247,16 +248,6 @@ class HRM(FactorModel):
                 f"{type(self).__name__} learns from users with two baskets or more, got none; "
                 "add timestamps or basket ids, or use BPRMF or DKBPRMF."
             )
-
-    def _check_params(self) -> None:
-        check_whole(1, window=self.window)
-        if self.repeat_decay not in (None, AUTO):
-            check_fraction(repeat_decay=self.repeat_decay)
-        if self.trend_half_life not in (None, AUTO):
-            check_number(POSITIVE, trend_half_life=self.trend_half_life)
-        for name in ("pool_items", "pool_user"):
-            check_choice(name, getattr(self, name), POOLING)
-        super()._check_params()
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from shortlist.core.params import Range, Space
-from shortlist.models.factorization.model import SGD_SPACE, DynamicK, FactorModel
+from shortlist.core.options import Count, NotNegative, Positive, Probability
+from shortlist.models.factorization.model import SGD_SPACE, DynamicK, FactorModel, LearningRate, Negatives
 from shortlist.models.factorization.objective import Objective
+from shortlist.models.search_space import Range, Space
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -62,7 +63,7 @@ class BPRMF(FactorModel):
 
     is_tried_by_fit: ClassVar[bool] = True
 
-    negative_draws: int | None = None
+    negative_draws: Count | None = None
 
     def objective(self) -> Objective:
         """Pairwise ranking only."""
@@ -100,10 +101,10 @@ class LogMF(FactorModel):
 
     search_space: ClassVar[Space] = {**SGD_SPACE, "c": Range(0.5, 8), "negatives": Range(1, 16)}
 
-    lr: float = 0.2
-    init: float = 0.3
-    c: float = 1.0
-    negatives: float | str = 10.0
+    lr: LearningRate = 0.2
+    init: NotNegative = 0.3
+    c: Positive = 1.0
+    negatives: Negatives = 10.0
 
     def objective(self) -> Objective:
         """Classification only."""
@@ -135,7 +136,7 @@ class CRRMF(FactorModel):
 
     search_space: ClassVar[Space] = {**FactorModel.search_space, "alpha": Range(0.1, 0.9, log=False)}
 
-    alpha: float = 0.5
+    alpha: Probability = 0.5
 
     def objective(self) -> Objective:
         """Ranking and squared loss, mixed by sampling."""

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,16 +15,18 @@ from shortlist.core.checks import (
     check_whole_value,
     file_error,
 )
-from shortlist.core.params import (
-    MAX_SEED,
+from shortlist.core.options import (
+    MAX_NUMBER,
     MAX_WHOLE,
-    POSITIVE,
-    Range,
-    Space,
-    check_choice,
-    check_flag,
-    check_number,
-    check_whole,
+    SMALLEST,
+    AtLeast,
+    AtMost,
+    Count,
+    Dimensions,
+    NotNegative,
+    Positive,
+    Probability,
+    Seed,
 )
 from shortlist.core.threads import map_slices, thread_count
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
@@ -57,12 +59,16 @@ from shortlist.models.factorization.training import (
     build_evaluator,
     run_epochs,
 )
+from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 ITEMS_PER_DRAW, MAX_DRAWS = 500, 20  # of negative_draws=None
 SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
+LearningRate = Annotated[float, AtLeast(SMALLEST), AtMost(10)]
+Negatives = Positive | Literal["uniform"]  # per positive example
+BoundaryStart = Annotated[float, AtLeast(-MAX_NUMBER), AtMost(MAX_NUMBER)]
 AUTO: Final = "auto"  # a parameter that `fit` chooses by what the data has
 
 
@@ -126,19 +132,19 @@ class FactorModel(WeightParams, Recommender):
     search_space: ClassVar[Space] = {**SGD_SPACE, "negative_draws": (1, 5, 20)}
     warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1}
 
-    n_factors: int = 50
-    n_epochs: int | Literal["auto"] = 100
-    lr: float = 0.05
-    reg: float = 0.01
-    reg_user: float | None = None
-    reg_item: float | None = None
-    reg_negative: float | None = None
+    n_factors: Dimensions = 50
+    n_epochs: Count | Literal["auto"] = 100
+    lr: LearningRate = 0.05
+    reg: NotNegative = 0.01
+    reg_user: NotNegative | None = None
+    reg_item: NotNegative | None = None
+    reg_negative: NotNegative | None = None
     bias: bool = True
-    negative_draws: int | None = 1
-    init: float = 0.1
-    tol: float = 1e-4
-    patience: int = 15
-    seed: int = 0
+    negative_draws: Count | None = 1
+    init: NotNegative = 0.1
+    tol: NotNegative = 1e-4
+    patience: Count = 15
+    seed: Seed = 0
 
     # ------------------------------------------------------------------ what a subclass defines
     @abstractmethod
@@ -402,22 +408,7 @@ class FactorModel(WeightParams, Recommender):
             trend = None if state.trend is None else state.trend.observe(new.item, new.time)
         return replace(state, history=history, trend=trend)
 
-    def _check_params(self) -> None:
-        check_whole(
-            1,
-            negative_draws=1 if self.negative_draws is None else self.negative_draws,
-            n_factors=self.n_factors,
-            n_epochs=1 if self.n_epochs == AUTO else self.n_epochs,
-            patience=self.patience,
-        )
-        check_whole(0, MAX_SEED, seed=self.seed)
-        check_flag(bias=self.bias)
-        self.weight_transform.check()
-        check_number(POSITIVE, 10, lr=self.lr)
-        check_number(0, reg=self.reg, tol=self.tol, init=self.init)
-        for name in ("reg_user", "reg_item", "reg_negative"):
-            if getattr(self, name) is not None:
-                check_number(0, **{name: getattr(self, name)})
+    def _check_together(self) -> None:
         self.objective()
 
     def initialize(self, n_users: int, n_items: int, terms: Terms) -> Parameters:
@@ -460,7 +451,7 @@ class FactorModel(WeightParams, Recommender):
         return float(self._fitted_state().lr)
 
 
-BOUNDARIES = ("expected_f1", "learned")
+BoundaryName = Literal["expected_f1", "learned"]
 MAX_SIZE_USERS = 500_000  # users from whom the prediction of sizes is learned, about
 SIZES = 9  # id of a random stream
 SIZE_ARRAYS = {  # arrays of a BasketSize in a file, and their shapes
@@ -477,13 +468,13 @@ class DynamicK(FactorModel):
     is_tried_by_fit: ClassVar[bool] = False
     not_searched: ClassVar[tuple[str, ...]] = ("negative_draws",)  # more would distort the probabilities
 
-    alpha: float = 0.5
-    t: float = 1.0
-    lambda_t: float = 1.0
-    negatives: float | str = AUTO
-    loss: str = "logistic"
-    penalty: str = "l2"
-    boundary: str = "expected_f1"
+    alpha: Probability = 0.5
+    t: BoundaryStart = 1.0
+    lambda_t: NotNegative = 1.0
+    negatives: Negatives | Literal["auto"] = AUTO
+    loss: Literal["logistic", "hinge"] = "logistic"
+    penalty: Literal["l2", "l1"] = "l2"
+    boundary: BoundaryName = "expected_f1"
 
     def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:
         super().choose_params(has_times=has_times, has_repeats=has_repeats)
@@ -540,10 +531,6 @@ class DynamicK(FactorModel):
             expected_sizes=sizes,
             size_dispersion=float(next_size.dispersion_),
         )
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_choice("boundary", self.boundary, BOUNDARIES)
 
     def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays, notes = super()._to_arrays(state)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shortlist.core.params import POSITIVE, check_choice, check_number, is_finite, short_repr
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import find_members
 from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
@@ -29,18 +28,6 @@ class Objective:
     learn_boundary: bool = False
 
     def __post_init__(self) -> None:
-        check_number(0, 1, alpha=self.alpha)
-        check_number(0, lambda_t=self.lambda_t)
-        check_number(-1e12, 1e12, t=self.t)
-        check_number(POSITIVE, c=self.weight)
-        is_uniform = isinstance(self.negatives, str) and self.negatives == "uniform"
-        if not is_uniform and not (is_finite(self.negatives) and float(self.negatives) > 0):
-            raise ConfigError(
-                f'negatives must be a number above 0 or "uniform", got {short_repr(self.negatives)}; '
-                "4 means four negative examples per positive example."
-            )
-        check_choice("loss", self.loss, LOSSES)
-        check_choice("penalty", self.penalty, PENALTIES)
         if self.learn_boundary and self.loss == "squared":
             raise ConfigError(
                 "loss must be logistic or hinge if a boundary is learned, got 'squared'; use CRRMF for it."

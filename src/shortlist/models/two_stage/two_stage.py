@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import check_array, check_names
-from shortlist.core.params import MAX_SEED, Range, Space, check_number, check_whole, short_repr
+from shortlist.core.options import AtLeast, AtMost, Count, Fraction, NotNegative, Seed
 from shortlist.core.ragged import ItemSets, row_owners
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
@@ -19,11 +19,13 @@ from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.rows import starts
 from shortlist.kernels.snapshot_features import DAY, CandidateRules, FeatureRows, GivenCandidates, Snapshots
 from shortlist.models.base import ContentRecommender, FitOptions, ModelState, WeightParams
+from shortlist.models.search_space import Range, Space
 from shortlist.models.two_stage.content import PREFIX, ItemContent
 from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
 from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, WINDOWS, EventReplay
 from shortlist.models.two_stage.training import Examples, collect_examples, train_ensembles
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
+from shortlist.text import short_repr
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 
@@ -203,18 +205,18 @@ class TwoStage(WeightParams, ContentRecommender):
         "min_leaf": (30, 100, 300),
     }
 
-    candidates_per_source: int = 40
-    transition_window: int = 5
-    decay: float = 0.7
-    n_snapshots: int = 30_000
-    negative_rate: float = 0.2
-    n_bags: int = 2
-    n_rounds: int = 100
-    lr: float = 0.1
-    n_leaves: int = 31
-    min_leaf: int = 100
+    candidates_per_source: Count = 40
+    transition_window: Count = 5
+    decay: NotNegative = 0.7
+    n_snapshots: Count = 30_000
+    negative_rate: Fraction = 0.2
+    n_bags: Annotated[int, AtLeast(1), AtMost(1000)] = 2
+    n_rounds: Count = 100
+    lr: NotNegative = 0.1
+    n_leaves: Annotated[int, AtLeast(2), AtMost(131_072)] = 31
+    min_leaf: Count = 100
     exclude_features: tuple[str, ...] = ()
-    seed: int = 0
+    seed: Seed = 0
 
     @classmethod
     def why_unsuitable(cls, data: Interactions) -> str | None:
@@ -227,26 +229,10 @@ class TwoStage(WeightParams, ContentRecommender):
     def _convert_param(self, name: str, value: Any) -> Any:
         return tuple(value) if name == "exclude_features" and isinstance(value, list) else value
 
-    def _check_params(self) -> None:
-        self.weight_transform.check()
-        check_whole(1, candidates_per_source=self.candidates_per_source, n_snapshots=self.n_snapshots)
-        check_whole(1, transition_window=self.transition_window, n_rounds=self.n_rounds)
-        check_whole(1, min_leaf=self.min_leaf)
-        check_whole(1, 1000, n_bags=self.n_bags)
-        check_whole(2, n_leaves=self.n_leaves)
-        check_whole(0, MAX_SEED, seed=self.seed)
-        check_number(0, decay=self.decay, lr=self.lr, negative_rate=self.negative_rate)
-        if not 0 < self.negative_rate <= 1:
-            raise ConfigError(
-                f"negative_rate must be above 0 and at most 1, got {self.negative_rate}; 1 keeps all."
-            )
-        if not isinstance(self.exclude_features, tuple):
-            raise ConfigError(f"exclude_features must be a list, got {short_repr(self.exclude_features)}.")
+    def _check_together(self) -> None:
         features = (*FEATURES, *QUANTITY_FEATURES)
         unknown = [
-            name
-            for name in self.exclude_features
-            if name not in features and not str(name).startswith(PREFIX)
+            name for name in self.exclude_features if name not in features and not name.startswith(PREFIX)
         ]
         if unknown:
             raise ConfigError(

@@ -1,0 +1,409 @@
+"""Options: declared once, as the fields of a dataclass, each with its rule and one line of help.
+
+`lr: Annotated[float, Above(0), AtMost(10), Help("Step size.")] = 0.05` is such a declaration. Checks and
+their messages, flags, settings, bodies of HTTP and rows of the docs follow from it. pydantic checks the
+values; it is imported with the first check.
+"""
+
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from difflib import get_close_matches
+from functools import cache, reduce, wraps
+from inspect import Parameter, getdoc, signature
+from numbers import Real
+from operator import or_
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from shortlist.errors import ConfigError
+from shortlist.text import short_repr
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+MAX_WHOLE = 2**31 - 1
+MAX_SEED = 2**63 - 1
+MAX_NUMBER = 1e12  # sums and products of larger ones could overflow in single precision
+MAX_MONEY = 1e300
+SMALLEST = 1e-9  # the least number that counts as above 0
+
+
+# ---------------------------------------------------------------------- constraints
+@dataclass(frozen=True, repr=False)
+class Bound:
+    """A number that limits the values."""
+
+    value: float
+    name: ClassVar[str]  # in pydantic
+    words: ClassVar[str]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.value:.10g})"
+
+
+class AtLeast(Bound):
+    """The lowest value."""
+
+    name, words = "ge", "at least"
+
+
+class Above(Bound):
+    """All values are higher."""
+
+    name, words = "gt", "above"
+
+
+class AtMost(Bound):
+    """The highest value."""
+
+    name, words = "le", "at most"
+
+
+class Below(Bound):
+    """All values are lower."""
+
+    name, words = "lt", "below"
+
+
+class Choices(NamedTuple):
+    """The texts that are allowed, if other packages can add to them."""
+
+    names: Callable[[], Iterable[str]]
+
+    def check(self, value: str) -> str:
+        """The text; ValueError if it is not allowed."""
+        if value not in self.names():
+            raise ValueError("not one of the choices")
+        return value
+
+
+class Help(NamedTuple):
+    """What an option means, in one line, and an example of its value."""
+
+    text: str
+    example: Any = None
+
+
+class Only(NamedTuple):
+    """Where an option is offered beside Python, if not everywhere: as a "flag", in bodies of "http"."""
+
+    places: tuple[str, ...] = ()
+
+
+Count = Annotated[int, AtLeast(1), AtMost(MAX_WHOLE)]
+Several = Annotated[int, AtLeast(2), AtMost(MAX_WHOLE)]
+Whole = Annotated[int, AtLeast(0), AtMost(MAX_WHOLE)]
+Seed = Annotated[int, AtLeast(0), AtMost(MAX_SEED)]
+Positive = Annotated[float, AtLeast(SMALLEST), AtMost(MAX_NUMBER)]
+NotNegative = Annotated[float, AtLeast(0), AtMost(MAX_NUMBER)]
+Fraction = Annotated[float, Above(0), AtMost(1)]
+Probability = Annotated[float, AtLeast(0), AtMost(1)]
+Confidence = Annotated[float, Above(0), Below(1)]
+Dimensions = Annotated[int, AtLeast(1), AtMost(4096)]
+Gain = Annotated[float, Above(0), AtMost(MAX_MONEY)]
+Cost = Annotated[float, AtLeast(0), AtMost(MAX_MONEY)]
+HIDDEN_BOUNDS = (
+    MAX_WHOLE,
+    MAX_SEED,
+    MAX_NUMBER,
+    MAX_MONEY,
+)  # which a message names only if they are exceeded
+
+
+def split_annotation(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """(type, constraints) of an annotation."""
+    if get_origin(annotation) is Annotated:
+        kind, *constraints = get_args(annotation)
+        return kind, tuple(constraints)
+    return annotation, ()
+
+
+def describe_rule(annotation: Any, value: Any = None) -> str:
+    """What the values must be, such as "a number above 0 and at most 10"."""
+    rules = dict.fromkeys(_list_rules(annotation, (), value))
+    return " or ".join(rules) or "None"
+
+
+def _list_rules(annotation: Any, outer: tuple[Any, ...], value: Any) -> list[str]:
+    kind, inner = split_annotation(annotation)
+    constraints = (*outer, *inner)
+    if get_origin(kind) in (Union, UnionType):
+        return [rule for part in get_args(kind) for rule in _list_rules(part, constraints, value)]
+    choices = next((c for c in constraints if isinstance(c, Choices)), None)
+    if get_origin(kind) is Literal or (kind is str and choices is not None):
+        names = get_args(kind) if choices is None else tuple(choices.names())
+        return [repr(names[0]) if len(names) == 1 else f"one of {', '.join(map(str, names))}"]
+    if kind in (int, float):
+        bounds = [c for c in constraints if isinstance(c, Bound) and not _is_hidden(c, value)]
+        return [f"a {'whole ' if kind is int else ''}number{_describe_bounds(bounds)}"]
+    names_of_types = {bool: "True or False", str: "a text", NoneType: "", tuple: "a list", list: "a list"}
+    name = names_of_types.get(get_origin(kind) or kind, f"a {getattr(kind, '__name__', kind)}")
+    return [name] if name else []
+
+
+def _is_hidden(bound: Bound, value: Any) -> bool:
+    return bound.value in HIDDEN_BOUNDS and not (is_number(value) and value > bound.value)
+
+
+def _describe_bounds(bounds: list[Bound]) -> str:
+    if [bound.name for bound in bounds] == ["ge", "le"] and bounds[0].value != SMALLEST:
+        return f" between {bounds[0].value:.10g} and {bounds[1].value:.10g}"
+    texts = [
+        "above 0" if bound.value == SMALLEST else f"{bound.words} {bound.value:.10g}" for bound in bounds
+    ]
+    text = " and ".join(texts)
+    return f" of {text}" if text.startswith("at ") else f" {text}" if text else ""
+
+
+# ---------------------------------------------------------------------- checks
+def check_value(annotation: Any, /, **values: Any) -> None:
+    """Raise ConfigError for a value that the annotation does not allow: `check_value(Count, N=0)`."""
+    for name, value in values.items():
+        if _find_invalid(_build_validator(((name, annotation),)), {name: value}) is not None:
+            raise _invalid(name, annotation, value, "correct it")
+
+
+def check_options(declaration: type, values: Mapping[str, Any]) -> None:
+    """Raise ConfigError for the first value that the fields of a declaration do not allow."""
+    name = _find_invalid(_validator_of(declaration), values)
+    if name is not None:
+        default = {field.name: field.default for field in fields(declaration)}[name]
+        advice = "correct it" if default is MISSING else f"the default is {default!r}"
+        if default is None:
+            advice = "leave it out for the default"
+        raise _invalid(name, annotations_of(declaration)[name], values[name], advice)
+
+
+def _invalid(name: str, annotation: Any, value: Any, advice: str) -> ConfigError:
+    rule = describe_rule(annotation, value)
+    return ConfigError(f"{name} must be {rule}, got {short_repr(value)}; {advice}.", parameter=name)
+
+
+def _find_invalid(validate: Callable[[Any], Any], values: Mapping[str, Any]) -> str | None:
+    """The name of the first invalid value."""
+    try:
+        validate(values)
+        return None
+    except ValueError:  # of pydantic, which knows no scalars of NumPy
+        pass
+    try:
+        validate({name: _plain(value) for name, value in values.items()})
+        return None
+    except ValueError as error:
+        return str(cast(Any, error).errors(include_url=False, include_context=False)[0]["loc"][0])
+
+
+def _plain(value: Any) -> Any:
+    """A scalar of NumPy as a number, text or truth value of Python."""
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
+
+
+def annotations_of(declaration: type) -> dict[str, Any]:
+    """The annotation of each field, with its constraints."""
+    annotations = {field.name: field.type for field in fields(declaration)}
+    if any(isinstance(annotation, str) for annotation in annotations.values()):
+        hints = get_type_hints(declaration, include_extras=True)
+        return {name: hints[name] for name in annotations}
+    return annotations
+
+
+@cache
+def _validator_of(declaration: type) -> Callable[[Any], Any]:
+    return _build_validator(tuple(annotations_of(declaration).items()))
+
+
+@cache
+def _build_validator(annotations: tuple[tuple[str, Any], ...]) -> Callable[[Any], Any]:
+    """A function that raises ValidationError for a mapping with invalid values."""
+    from pydantic import ConfigDict, TypeAdapter, with_config
+    from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+    values = TypedDict("Values", {name: strict_type(annotation) for name, annotation in annotations})  # type: ignore[misc]
+    config = ConfigDict(strict=True, allow_inf_nan=False)
+    return TypeAdapter(with_config(config)(values)).validator.validate_python
+
+
+def strict_type(annotation: Any, outer: tuple[Any, ...] = ()) -> Any:
+    """The annotation for pydantic: constraints belong to the numbers or texts of a union."""
+    from pydantic import AfterValidator, Field, InstanceOf
+
+    kind, inner = split_annotation(annotation)
+    constraints = (*outer, *inner)
+    if get_origin(kind) in (Union, UnionType):
+        return reduce(or_, [strict_type(part, constraints) for part in get_args(kind)])
+    if kind in (int, float):
+        limits: dict[str, Any] = {c.name: c.value for c in constraints if isinstance(c, Bound)}
+        return Annotated[kind, Field(**limits)]
+    choices = next((choices for choices in constraints if isinstance(choices, Choices)), None)
+    if kind is str and choices is not None:
+        return Annotated[str, AfterValidator(choices.check)]
+    if isinstance(kind, type) and get_origin(kind) is None and kind not in PLAIN_TYPES:
+        return InstanceOf[kind]  # type: ignore[valid-type, misc]
+    return kind
+
+
+PLAIN_TYPES = (Any, bool, str, int, float, bytes, tuple, list, dict, NoneType, object)
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is a number in the range of floats; True and False are none."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 1 << 1000
+    return isinstance(value, Real)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether the value is a finite number."""
+    return is_number(value) and math.isfinite(value)
+
+
+# ---------------------------------------------------------------------- wrong names
+SYNONYMS = {  # what other libraries call it
+    "N": ("k", "n", "top_k", "topk", "top_n", "n_items", "num_items"),
+    "n_neighbors": ("k",),
+    "n_factors": ("factors", "dim", "dimensions", "embedding_dim"),
+    "n_epochs": ("epochs", "iterations", "n_iter"),
+    "lr": ("learning_rate",),
+    "reg": ("regularization", "l2"),
+    "seed": ("random_state",),
+    "filter_seen": ("filter_already_liked_items", "filter_viewed", "remove_seen"),
+    "read_interactions": ("read_csv", "read_parquet", "read_json", "read_table", "load_csv"),
+}
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str | None:
+    """The allowed name that an unknown one probably means."""
+    by_case = {allowed.lower(): allowed for allowed in names}
+    plain = name.lower().replace("-", "_")
+    for allowed, synonyms in SYNONYMS.items():
+        if plain in synonyms and allowed in by_case.values():
+            return allowed
+    close = get_close_matches(plain, by_case, 1)
+    return by_case[close[0]] if close else None
+
+
+def check_keywords(function: str, keywords: Iterable[str], allowed: Iterable[str]) -> None:
+    """Raise TypeError for a keyword that a function does not have, and name the nearest one."""
+    allowed = list(allowed)
+    unknown = next((name for name in keywords if name not in allowed), None)
+    if unknown is None:
+        return
+    near = nearest_name(unknown, allowed)
+    advice = f"Did you mean {near!r}?" if near else f"Its keywords are {', '.join(allowed)}."
+    raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r:.60}. {advice}")
+
+
+def explain_keywords(function: AnyFunction) -> AnyFunction:
+    """The same function, whose error for an unknown keyword names the nearest one."""
+
+    @wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is None:  # the call itself failed
+                check_keywords(function.__name__, keywords, signature(function).parameters)
+            raise
+
+    return cast("AnyFunction", call)
+
+
+# ---------------------------------------------------------------------- descriptions
+class OptionRow(NamedTuple):
+    """An option in words."""
+
+    name: str
+    rule: str
+    default: str
+    help: str
+
+
+def list_options(declaration: type, place: str | None = None) -> dict[str, Field[Any]]:
+    """The fields of a declaration by name; with a place ("flag" or "http"), those that are offered there."""
+    annotations = annotations_of(declaration)
+    limits = {
+        name: [note.places for note in split_annotation(annotation)[1] if isinstance(note, Only)]
+        for name, annotation in annotations.items()
+    }
+    return {
+        field.name: field
+        for field in fields(declaration)
+        if place is None or all(place in places for places in limits[field.name])
+    }
+
+
+def describe_options(declaration: type, place: str | None = None) -> list[OptionRow]:
+    """What the docs say about the options: name, rule, default and help."""
+    annotations, texts = annotations_of(declaration), help_texts(declaration)
+    return [
+        OptionRow(
+            name,
+            describe_rule(annotations[name]),
+            "" if field.default is MISSING else repr(field.default),
+            texts.get(name, ""),
+        )
+        for name, field in list_options(declaration, place).items()
+    ]
+
+
+def help_texts(declaration: type) -> dict[str, str]:
+    """One line of help for each field: of its declaration, or the first sentence in the docstring."""
+    _, _, section = (getdoc(declaration) or "").partition("Parameters\n----------\n")
+    texts = {}
+    for names, text in re.findall(r"^(\w[\w, ]*)\n((?:    .*\n?)+)", section, re.MULTILINE):
+        sentence = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
+        texts.update(dict.fromkeys(names.split(", "), sentence))
+    for name, annotation in annotations_of(declaration).items():
+        for note in split_annotation(annotation)[1]:
+            if isinstance(note, Help):
+                texts[name] = note.text
+    return texts
+
+
+def show_options(options: type) -> Callable[[AnyFunction], AnyFunction]:
+    """Show the fields of a dataclass as keywords of a function that takes them as `**options`.
+
+    help() and completion read this signature; type checkers read the annotation of `**options`. An unknown
+    keyword raises TypeError, as for any other function.
+    """
+    keywords = [
+        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in fields(options)
+    ]
+
+    def show(function: AnyFunction) -> AnyFunction:
+        *others, _ = (shown := signature(function)).parameters.values()
+        first = [each for each in others if each.kind != Parameter.KEYWORD_ONLY]
+        last = [each for each in others if each.kind == Parameter.KEYWORD_ONLY]
+        allowed = [each.name for each in (*first, *keywords, *last)]
+
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            unknown = next((name for name in given if name not in allowed), None)
+            if unknown is not None:
+                near = get_close_matches(unknown, allowed, n=1)
+                hint = f". Did you mean {near[0]!r}?" if near else ""
+                raise TypeError(
+                    f"{function.__name__}() got an unexpected keyword argument {unknown!r:.60}{hint}"
+                )
+            return function(*args, **given)
+
+        call.__signature__ = shown.replace(parameters=[*first, *keywords, *last])  # type: ignore[attr-defined]
+        return cast("AnyFunction", call)
+
+    return show
