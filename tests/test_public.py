@@ -14,7 +14,7 @@ import shortlist as sl
 from shortlist import models
 from shortlist.models.base import Recommender
 
-HEAVY = ("numpy", "polars", "numba", "scipy", "pyarrow", "pandas", "cyclopts", "rich", "jinja2")
+HEAVY = ("numpy", "polars", "numba", "scipy", "pyarrow", "pandas", "cyclopts", "rich", "jinja2", "pydantic")
 
 
 def loaded_by(code: str, watched: tuple[str, ...]) -> set[str]:

@@ -13,7 +13,15 @@ from shortlist.kernels.new_users import AVERAGE, MAXIMUM
 from shortlist.kernels.sgd import USER_TREND_START, Contexts, Parameters
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import decayed_counts
-from shortlist.models.factorization.model import AUTO, DynamicK, FactorModel, FactorState, Negatives, Terms
+from shortlist.models.factorization.model import (
+    AUTO,
+    BoundaryStart,
+    DynamicK,
+    FactorModel,
+    FactorState,
+    Negatives,
+    Terms,
+)
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.representation import (
     NO_SALES,
@@ -282,5 +290,5 @@ class DKHRM(DynamicK, HRM):  # type: ignore[misc]  # its number of negatives is 
 
     is_tried_by_fit: ClassVar[bool] = True
 
-    n_epochs: int | Literal["auto"] = AUTO
-    t: float = 2.0
+    n_epochs: Count | Literal["auto"] = AUTO
+    t: BoundaryStart = 2.0
