@@ -18,7 +18,7 @@ from machine import describe, peak_mib, save_results
 import shortlist as sl
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Guarantee, UtilityRegression
 from shortlist.data.labeled import label_lists
-from shortlist.data.lists import read_candidates, read_outcomes
+from shortlist.data.rankings import read_candidates, read_outcomes
 
 N_FOLDS, N_LISTS, N_ITEMS = 5, 1_000_000, 100
 

@@ -23,7 +23,7 @@ from shortlist_extras import PerK
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold, UtilityRegression
-from shortlist.data.lists import read_candidates, read_outcomes
+from shortlist.data.rankings import read_candidates, read_outcomes
 from shortlist.evaluation import paired_test
 
 N_FOLDS = 5

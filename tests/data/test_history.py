@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import history as module
+from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Events, Interactions
+from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 
 ROW = st.tuples(st.integers(0, 6), st.integers(0, 5), st.integers(0, 8))

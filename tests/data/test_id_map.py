@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.data.ids import UNKNOWN, IdMap, id_series
-from shortlist.data.interactions import encode
+from shortlist.data.ids import UNKNOWN, IdMap, encode, id_series
 from shortlist.errors import DataError, UnknownIdError
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)

@@ -18,7 +18,8 @@ from scipy.sparse import csr_array
 
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists, read_candidates
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import METRICS, evaluate, slice_metrics
 from tests.evaluation import cases, naive

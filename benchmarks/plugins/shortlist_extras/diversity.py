@@ -9,7 +9,8 @@ from scipy.sparse import csr_array
 
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists, read_candidates
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates
 from shortlist.errors import DataError
 from shortlist.evaluation.ground_truth import GroundTruth, Lists
 from shortlist.types import Bools, Doubles, Ints, Longs

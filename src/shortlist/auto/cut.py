@@ -16,7 +16,8 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import is_table, top_candidates
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions, without_negative
-from shortlist.data.lists import RankedLists, read_candidates, read_outcomes
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates, read_outcomes
 from shortlist.errors import DataError
 from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_curve
 from shortlist.types import Ints, Longs

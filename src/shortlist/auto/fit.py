@@ -28,7 +28,8 @@ from shortlist.cutoff import ExpectedValue
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
-from shortlist.data.interactions import Events, Interactions
+from shortlist.data.events import Events
+from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items, group_fields
 from shortlist.errors import ConfigError, DataError, InfeasibleError, warn
 from shortlist.evaluation.report import TimedReport

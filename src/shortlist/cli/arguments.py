@@ -257,7 +257,8 @@ def add_content(model: "Recommender", path: Path, groups: "Mapping[str, Any] | N
 
 def read_lists(path: Path, what: str = "items") -> "RankedLists":
     """Read a file of lists or candidates and print its columns; flags for columns are not about it."""
-    from shortlist.data.lists import describe_columns, read_candidate_table
+    from shortlist.data.lists import describe_columns
+    from shortlist.data.rankings import read_candidate_table
 
     try:
         frame = read_candidate_table(path)

@@ -141,7 +141,7 @@ def cut_command(
 
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
     """Read interactions or judgments and print what was recognized."""
-    from shortlist.data.lists import read_outcomes
+    from shortlist.data.rankings import read_outcomes
 
     if path is None:
         return None

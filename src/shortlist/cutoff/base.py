@@ -19,7 +19,8 @@ from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, rank_by_probability
-from shortlist.data.lists import REASON_CODE, RankedLists, read_outcomes
+from shortlist.data.lists import REASON_CODE, RankedLists
+from shortlist.data.rankings import read_outcomes
 from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.text import escape_html as escape

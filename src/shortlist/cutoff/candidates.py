@@ -10,9 +10,10 @@ from scipy.sparse import csr_array, issparse
 
 from shortlist.core.options import Count, check_value
 from shortlist.data.ids import UNKNOWN, IdMap
-from shortlist.data.interactions import Interactions, warn_if_trained_on
-from shortlist.data.labeled import LabeledLists, label_lists, user_series
-from shortlist.data.lists import RankedLists, read_candidates
+from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import LabeledLists, label_lists, user_series, warn_if_trained_on
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates
 from shortlist.errors import DataError
 from shortlist.kernels.retrieval import rank_rows, top_k
 from shortlist.types import Floats, Ints, Longs

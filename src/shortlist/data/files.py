@@ -26,6 +26,7 @@ from shortlist.data.columns import (
     to_polars,
 )
 from shortlist.data.interactions import Interactions, check_trainable
+from shortlist.data.profile import MIN_DOUBTED, with_doubts
 from shortlist.data.select import flat_types, path_value, select
 from shortlist.data.sources import (
     NOT_UTF8,
@@ -124,8 +125,7 @@ def read_interactions(
         data = Interactions.from_table(table)
         if training:
             check_trainable(data)
-            data = data.with_doubts()
-        return data
+        return with_doubts(data) if training and data.n_rows >= MIN_DOUBTED else data
 
     return _read(source, ReadOptions(**options), build)
 

@@ -18,10 +18,10 @@ import polars as pl
 from shortlist.core.checks import check_array, check_ids, check_starts, file_error
 from shortlist.core.ragged import row_owners
 from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT
+from shortlist.data.events import Events
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
-    Events,
     GroupedRows,
     Interactions,
     UsersAndItems,
@@ -32,8 +32,8 @@ from shortlist.data.interactions import (
     first_names,
     group_by_user,
     rows_of_users,
-    subtract_from,
 )
+from shortlist.data.returns import subtract_from
 from shortlist.kernels.rows import (
     SAME_BASKET,
     SAME_ITEM,

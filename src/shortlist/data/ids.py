@@ -11,7 +11,9 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from shortlist.core.threads import run_each
 from shortlist.errors import DataError, UnknownIdError
+from shortlist.kernels.rows import look_up_codes, mark_present
 from shortlist.types import Ints, Longs
 
 UNKNOWN = -1
@@ -385,3 +387,35 @@ def _as_series(ids: Iterable[Any]) -> pl.Series:
         return pl.Series(values)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         raise DataError("ids must be strings or integers below 2**64; cast them.") from None
+
+
+# A lookup table over the whole range encodes integers fastest, if it has at most this many entries per row.
+MAX_SPREAD = 8
+
+
+def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
+    """A map of the sorted distinct ids, and the dense index of every row; `ids` has no nulls."""
+    ids = id_series(ids)
+    if ids.dtype.is_integer() and len(ids):
+        low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
+        if high - low < max(MAX_SPREAD * len(ids), 1 << 20) and high < 2**63:
+            return _encode_dense(ids, low, high)
+    id_map = IdMap(ids.unique().sort())
+    return id_map, id_map.lookup(ids)
+
+
+def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
+    """Encode integers of a narrow range: mark those present, number them, look up every row."""
+    table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
+    chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
+    for chunk in chunks:
+        mark_present(chunk, low, table)
+    distinct = np.flatnonzero(table)
+    table[distinct] = np.arange(distinct.size, dtype=np.int32)
+    starts = np.cumsum([0, *map(len, chunks)])
+    run_each(
+        lambda at: look_up_codes(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
+        range(len(chunks)),
+        len(ids),
+    )
+    return IdMap(pl.Series(distinct + low).cast(ids.dtype)), codes

@@ -1,9 +1,9 @@
 """Interactions: which user interacted with which item, when, and in which basket."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar
 
@@ -12,25 +12,22 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.options import Whole, check_value
-from shortlist.core.ragged import ItemSets, row_owners
+from shortlist.core.ragged import ItemSets
 from shortlist.core.tables import html
 from shortlist.core.threads import PARALLEL_ROWS, rows_thread_count, run_each
+from shortlist.data.columns import NO_TIME as NO_TIME
+from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.columns import (
-    NO_RETURNS,
     DataSource,
     NegativeWeights,
     ReadOptions,
     ReturnTotals,
     Table,
-    belongs_to_other_role,
-    is_future,
-    sql_name,
     to_pandas,
     tuples_to_frame,
 )
-from shortlist.data.columns import NO_TIME as NO_TIME
-from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
-from shortlist.data.ids import UNKNOWN, IdMap, id_series
+from shortlist.data.ids import IdMap, encode
+from shortlist.data.returns import list_returns, subtract_returns
 from shortlist.errors import DataError, warn
 from shortlist.kernels.rows import (
     build_sets,
@@ -38,8 +35,6 @@ from shortlist.kernels.rows import (
     fill_user_starts,
     find_baskets,
     group_rows,
-    look_up_codes,
-    mark_present,
     merge_duplicates,
     sort_rows,
     starts,
@@ -54,8 +49,6 @@ if TYPE_CHECKING:
 
 NO_BASKET = np.empty(0, np.int32)
 AnyColumn = TypeVar("AnyColumn", bound=npt.NDArray[Any])
-# A lookup table over the whole range encodes integers fastest, if it has at most this many entries per row.
-MAX_SPREAD = 8
 ID_BATCH = 1 << 16  # ids that are hashed at once
 
 
@@ -179,77 +172,6 @@ def _settle_negative(
     return keep, weight
 
 
-def subtract_returns(user: Ints, item: Ints, time: Longs, weight: Floats) -> tuple[Floats, Bools, Bools]:
-    """Subtract each negative weight from the latest earlier purchases of the same user and item.
-
-    A purchase of which nothing is left is removed. Without times, all purchases of the pair are earlier.
-    Returns (n_rows,) the weights, which rows are left, and which returns have an earlier purchase.
-    """
-    pair = user.astype(np.int64) * (int(item.max()) + 1) + item
-    rows = np.flatnonzero(np.isin(pair, pair[weight < 0]))
-    when = time[rows] if time.size else np.zeros(rows.size, np.int64)
-    rows = rows[np.lexsort((rows, weight[rows] < 0, when, pair[rows]))]
-    left, keep, is_matched = weight.astype(np.float64), weight >= 0, np.zeros(weight.size, np.bool_)
-    stack, last = list[int](), -1
-    for row in rows.tolist():
-        if pair[row] != last:
-            stack, last = [], int(pair[row])
-        if weight[row] >= 0:
-            stack.append(row)
-            continue
-        returned, is_matched[row] = -left[row], bool(stack)
-        while stack and returned > 0:
-            taken = min(returned, left[stack[-1]])
-            left[stack[-1]] -= taken
-            returned -= taken
-            if left[stack[-1]] <= 0:
-                keep[stack.pop()] = False
-    return left.astype(np.float32), keep, is_matched
-
-
-def _list_returns(
-    users: IdMap, items: IdMap, is_return: Bools, user: Ints, item: Ints, time: Longs, weight: Floats
-) -> pl.DataFrame:
-    """The rows of returns with their ids, times (null without times) and weights."""
-    when = pl.Series(time[is_return] if time.size else [None] * int(is_return.sum()), dtype=pl.Int64)
-    ids = {"user_id": users.to_ids(user[is_return]), "item_id": items.to_ids(item[is_return])}
-    return pl.DataFrame(ids | {"time": when, "weight": weight[is_return]})
-
-
-def subtract_from(data: "Interactions", returns: pl.DataFrame) -> "tuple[Interactions, Bools]":
-    """The data without what was returned, and which returns (n,) have an earlier purchase in it.
-
-    Without weights, a purchase counts 1, and a return takes one purchase away.
-    """
-    user, item = data.users.lookup(returns["user_id"]), data.items.lookup(returns["item_id"])
-    matchable = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
-    is_matched = np.zeros(returns.height, np.bool_)
-    if not matchable.size:
-        return data, is_matched
-    buyers = np.unique(user[matchable])
-    indptr, rows = take_rows(data.indptr, buyers)
-    weight = np.repeat([1.0, -1.0], [rows.size, matchable.size])
-    if data.weight is not None:
-        weight = np.concatenate([data.weight[rows], returns["weight"].to_numpy()[matchable]])
-    time = NO_TIME
-    if data.time is not None:
-        time = np.concatenate([data.time[rows], returns["time"].to_numpy()[matchable]])
-    left, keep, matched = subtract_returns(
-        np.concatenate([np.repeat(buyers, np.diff(indptr)), user[matchable]]),
-        np.concatenate([data.item[rows], item[matchable]]),
-        time,
-        weight.astype(np.float32),
-    )
-    is_matched[matchable] = matched[rows.size :]
-    keep_all = np.ones(data.n_rows, np.bool_)
-    keep_all[rows] = keep[: rows.size]
-    if data.weight is not None:
-        weights = data.weight.copy()
-        weights[rows] = left[: rows.size]
-        data = replace(data, weight=weights)
-    return data.where(keep_all), is_matched
-
-
 def _clean_matrix(matrix: Any, negative_weights: NegativeWeights) -> "csr_array":
     """A copy of a SciPy users × items matrix without zeros and dropped values."""
     from scipy.sparse import csr_array
@@ -325,34 +247,6 @@ def first_names(items: IdMap, item: Ints, name: pl.Series) -> pl.Series:
     ids = pl.DataFrame({"item": np.arange(len(items), dtype=np.int32), "id": items.values.cast(pl.String)})
     joined = ids.join(named, on="item", how="left", maintain_order="left")
     return joined["name"].fill_null(joined["id"])
-
-
-def encode(ids: pl.Series) -> tuple[IdMap, Ints]:
-    """A map of the sorted distinct ids, and the dense index of every row; `ids` has no nulls."""
-    ids = id_series(ids)
-    if ids.dtype.is_integer() and len(ids):
-        low, high = int(ids.min()), int(ids.max())  # type: ignore[arg-type]
-        if high - low < max(MAX_SPREAD * len(ids), 1 << 20) and high < 2**63:
-            return _encode_dense(ids, low, high)
-    id_map = IdMap(ids.unique().sort())
-    return id_map, id_map.lookup(ids)
-
-
-def _encode_dense(ids: pl.Series, low: int, high: int) -> tuple[IdMap, Ints]:
-    """Encode integers of a narrow range: mark those present, number them, look up every row."""
-    table, codes = np.zeros(high - low + 1, np.int32), np.empty(len(ids), np.int32)
-    chunks = [chunk.to_numpy() for chunk in ids.get_chunks()]  # not rechunked: that would be a copy
-    for chunk in chunks:
-        mark_present(chunk, low, table)
-    distinct = np.flatnonzero(table)
-    table[distinct] = np.arange(distinct.size, dtype=np.int32)
-    starts = np.cumsum([0, *map(len, chunks)])
-    run_each(
-        lambda at: look_up_codes(chunks[at], low, table, codes[starts[at] : starts[at + 1]]),
-        range(len(chunks)),
-        len(ids),
-    )
-    return IdMap(pl.Series(distinct + low).cast(ids.dtype)), codes
 
 
 class UsersAndItems:
@@ -534,7 +428,7 @@ class Interactions(UsersAndItems):
         keep, weight = _settle_negative(table, user, item, time, weight)
         is_late = table.is_late if table.is_late.any() else np.zeros(keep.size, np.bool_)
         if table.returns_apart and not keep.all():
-            table.returns = _list_returns(users, items, ~keep & ~is_late, user, item, time, weight)
+            table.returns = list_returns(users, items, ~keep & ~is_late, user, item, time, weight)
         keep &= ~is_late
         if drops := not keep.all():
             columns = (filter_column(column, keep) for column in (user, item, time, basket, weight))
@@ -930,16 +824,6 @@ class Interactions(UsersAndItems):
             ids, names = pl.concat([ids, more.items.values]), pl.concat([names, more.item_names])
         return data.with_item_names(ids, names)
 
-    def with_doubts(self) -> Self:
-        """Return the same data with doubts about its columns in `source`; they are warnings, too."""
-        doubts = find_doubts(self)
-        if not doubts or self.source is None:
-            return self
-        for doubt in doubts:
-            warn(doubt)
-        notes, before = (*self.source.notes, *doubts), self.source.doubts
-        return replace(self, source=replace(self.source, notes=notes, doubts=(*before, *doubts)))
-
     def compact(self) -> Self:
         """Return the same rows without the users and items that have none; the others keep their order."""
         has_rows = self.active_users
@@ -971,60 +855,6 @@ def without_negative(data: Interactions) -> Interactions:
     return data.where(data.weight >= 0)
 
 
-NO_IDS = IdMap.of([])
-NO_EVENTS = Interactions(  # without kernels, which would be loaded or compiled with the module
-    NO_IDS, NO_IDS, np.zeros(1, np.int64), NO_BASKET.copy(), np.zeros(1, np.int64), np.zeros(1, np.int64)
-)
-
-
-class Events(NamedTuple):
-    """Purchases to add to a history, and returns, which are subtracted from it."""
-
-    purchases: Interactions
-    returns: pl.DataFrame = NO_RETURNS  # one row each: two returns at one time are two
-
-    @classmethod
-    def of(cls, events: Any) -> Self:
-        """Events in any form that `fit` accepts, or a list of tuples."""
-        if isinstance(events, cls):
-            return events
-        if isinstance(events, Interactions) or (hasattr(events, "tocsr") and hasattr(events, "nnz")):
-            data = Interactions.of(events)
-            if data.weight is None or not keeps_negative(data):
-                return cls(data)
-            is_return = data.weight < 0
-            columns = data.user, data.item, NO_TIME if data.time is None else data.time, data.weight
-            return cls(data.where(~is_return), _list_returns(data.users, data.items, is_return, *columns))
-        if isinstance(events, Sized) and len(events) == 0:
-            return cls(NO_EVENTS)
-        frame = tuples_to_frame(events) if isinstance(events, (list, tuple)) else events
-        table = Table(frame, ReadOptions(future=None))
-        table.returns_apart = True
-        return cls(Interactions.from_table(table), table.returns)
-
-    @classmethod
-    def join(cls, batches: Iterable[Self]) -> Self | None:
-        """The events of all batches, None without any."""
-        events = list(batches)
-        if not events:
-            return None
-        purchases = [batch.purchases for batch in events if batch.purchases.n_rows] or [NO_EVENTS]
-        returns = [batch.returns for batch in events if batch.returns.height] or [NO_RETURNS]
-        return cls(reduce(Interactions.concat, purchases), pl.concat(returns, how="vertical_relaxed"))
-
-    def before(self, time: int) -> Self:
-        """The events before a time."""
-        purchases = self.purchases
-        if purchases.time is not None:
-            purchases = purchases.where(purchases.time < time)
-        return self._replace(purchases=purchases, returns=self.returns.filter(pl.col("time") < time))
-
-    def add_to(self, data: Interactions) -> Interactions:
-        """The data with the purchases and without what was returned."""
-        joined = data.concat(self.purchases) if self.purchases.n_rows else data
-        return subtract_from(joined, self.returns)[0] if self.returns.height else joined
-
-
 def keeps_negative(data: Interactions) -> bool:
     """Whether the data has rows of negative weight."""
     return data.weight is not None and bool((data.weight < 0).any())
@@ -1039,100 +869,3 @@ def check_trainable(data: Interactions) -> None:
                 f"interactions must have at least two {what}s, got {active}; "
                 f"check that the {what}_id column is the right one, or use more data."
             )
-
-
-GIANT = 0.05  # share of all rows that is absurd for one user, if it is five times the mean
-GIANT_ITEM = 0.1
-MAX_COMPARED = 1_000_000  # rows whose times are compared
-MIN_DOUBTED = 200  # rows; fewer show nothing
-
-
-def find_doubts(data: Interactions) -> list[str]:
-    """Sentences on what is probably wrong with the meaning of the columns, each with what settles it."""
-    if data.n_rows < MIN_DOUBTED or data.source is None:
-        return []
-    columns = data.source.columns
-    user, item = columns.get("user_id", "user_id"), columns.get("item_id", "item_id")
-    rows = data.user_counts
-    doubts = _find_giant(data.users, rows, user, "user", GIANT)
-    doubts += _find_giant(data.items, data.item_counts, item, "item", GIANT_ITEM)
-    if data.time is not None and (late := is_future(data.time)).any():
-        doubts.append(
-            f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
-            "them with future='drop' in read_interactions (--future drop)."
-        )
-    if not doubts and _looks_swapped(data, user, item):
-        doubts.append(
-            f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "
-            f"user_id={item!r}, item_id={user!r} (--user_id, --item_id)."
-        )
-    return doubts
-
-
-def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float) -> list[str]:
-    """A sentence on a user or item that has an absurd share of the rows."""
-    top, n_rows = int(counts.argmax()), int(counts.sum())
-    if counts[top] < max(share * n_rows, 5 * counts.mean()):
-        return []
-    value = ids.values[top]
-    example = f"{sql_name(column)} <> {value!r:.60}"
-    what = "a guest, a bot or a test" if role == "user" else "a fee, a bag or an unknown item"
-    return [
-        f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
-        f"has; if so, leave it out with where={example!r} (--where)."
-    ]
-
-
-def _looks_swapped(data: Interactions, user: str, item: str) -> bool:
-    """Whether the names are those of the other role, or items have baskets and users do not."""
-    if belongs_to_other_role(user, "user_id") and belongs_to_other_role(item, "item_id"):
-        return True
-    if data.time is None or not (data.time % 86_400_000_000).any():
-        return False  # many users may buy an item on one day
-    step = 1 + data.n_rows // MAX_COMPARED
-    rows = np.flatnonzero((data.time // 1_000_000) % step == 0)  # all rows of some seconds
-    number = np.searchsorted(data.indptr, rows, side="right")
-    frame = pl.DataFrame({"item": data.item[rows], "user": number, "time": data.time[rows]})
-    shares = frame.select((pl.len().over(name, "time") > 1).mean().alias(name) for name in ("item", "user"))
-    of_items, of_users = (share or 0.0 for share in shares.row(0))
-    return of_items > 0.5 and of_users < 0.1
-
-
-MAX_ROWS = 2_000  # rows of the truth that are looked up
-MIN_SHARE = 0.01  # a smaller share may be chance, such as two orders of an item on one day
-MIN_ROWS = 20  # without times, so few rows may be chance
-
-
-def warn_if_trained_on(
-    histories: Iterable[Interactions | None], truth: Interactions, consequence: str
-) -> None:
-    """Issue a DataWarning if `truth` has rows that one of the histories contains."""
-    share = max((overlap_share(history, truth) for history in histories if history is not None), default=0.0)
-    if share > MIN_SHARE:
-        warn(
-            f"{share:.0%} of the rows of truth are also in the data that the model was trained on, so "
-            f"{consequence}; fit the model without these rows, such as on split.train."
-        )
-
-
-def overlap_share(trained: Interactions, truth: Interactions) -> float:
-    """The share of the rows of `truth` that `trained` contains.
-
-    Rows are the same if user, item and time are; an item that was bought again later is another row. Without
-    times, a repeat looks like the same row. Then only a truth that `trained` contains as a whole
-    counts.
-    """
-    rows = np.unique(np.linspace(0, truth.n_rows - 1, min(truth.n_rows, MAX_ROWS)).astype(np.int64))
-    if not rows.size or trained.users.values.dtype.is_integer() != truth.users.values.dtype.is_integer():
-        return 0.0
-    user = trained.users.align(truth.users)[truth.user[rows]]
-    item = trained.items.align(truth.items)[truth.item[rows]]
-    shared = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
-    indptr, at = take_rows(trained.indptr, user[shared].astype(np.int64))
-    number = row_owners(indptr)
-    same = trained.item[at] == item[shared][number]
-    timed = trained.time is not None and truth.time is not None
-    if trained.time is not None and truth.time is not None:
-        same &= trained.time[at] == truth.time[rows][shared][number]
-    share = np.unique(number[same]).size / rows.size
-    return share if timed or (share == 1 and rows.size >= MIN_ROWS) else 0.0

@@ -1,4 +1,4 @@
-"""Lists joined with what their users did next, by user and item id."""
+"""Lists joined with what their users did next, by user and item id; truth that a model was trained on."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
+from shortlist.core.ragged import row_owners
 from shortlist.data.ids import UNKNOWN, id_series
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists
-from shortlist.errors import DataError
+from shortlist.errors import DataError, warn
 from shortlist.kernels.lists import Chunk, Truth, mark_hits
 from shortlist.kernels.rows import read_only, sum_rows, take_rows
 from shortlist.types import Bools, Doubles, Ints, Longs
@@ -124,3 +125,43 @@ def user_series(users: Iterable[Any]) -> pl.Series:
     if isinstance(users, str | bytes):
         raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
     return id_series(users)
+
+
+MAX_ROWS = 2_000  # rows of the truth that are looked up
+MIN_SHARE = 0.01  # a smaller share may be chance, such as two orders of an item on one day
+MIN_ROWS = 20  # without times, so few rows may be chance
+
+
+def warn_if_trained_on(
+    histories: Iterable[Interactions | None], truth: Interactions, consequence: str
+) -> None:
+    """Issue a DataWarning if `truth` has rows that one of the histories contains."""
+    share = max((overlap_share(history, truth) for history in histories if history is not None), default=0.0)
+    if share > MIN_SHARE:
+        warn(
+            f"{share:.0%} of the rows of truth are also in the data that the model was trained on, so "
+            f"{consequence}; fit the model without these rows, such as on split.train."
+        )
+
+
+def overlap_share(trained: Interactions, truth: Interactions) -> float:
+    """The share of the rows of `truth` that `trained` contains.
+
+    Rows are the same if user, item and time are; an item that was bought again later is another row. Without
+    times, a repeat looks like the same row. Then only a truth that `trained` contains as a whole
+    counts.
+    """
+    rows = np.unique(np.linspace(0, truth.n_rows - 1, min(truth.n_rows, MAX_ROWS)).astype(np.int64))
+    if not rows.size or trained.users.values.dtype.is_integer() != truth.users.values.dtype.is_integer():
+        return 0.0
+    user = trained.users.align(truth.users)[truth.user[rows]]
+    item = trained.items.align(truth.items)[truth.item[rows]]
+    shared = np.flatnonzero((user != UNKNOWN) & (item != UNKNOWN))
+    indptr, at = take_rows(trained.indptr, user[shared].astype(np.int64))
+    number = row_owners(indptr)
+    same = trained.item[at] == item[shared][number]
+    timed = trained.time is not None and truth.time is not None
+    if trained.time is not None and truth.time is not None:
+        same &= trained.time[at] == truth.time[rows][shared][number]
+    share = np.unique(number[same]).size / rows.size
+    return share if timed or (share == 1 and rows.size >= MIN_ROWS) else 0.0

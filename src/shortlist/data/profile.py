@@ -1,6 +1,6 @@
 """What interactions look like before a model learns from them: counts, doubts and pictures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -8,8 +8,12 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, bar_chart
-from shortlist.data.interactions import Interactions, find_doubts
+from shortlist.data.columns import belongs_to_other_role, is_future, sql_name
+from shortlist.data.ids import IdMap
+from shortlist.data.interactions import Interactions
+from shortlist.errors import warn
 from shortlist.text import escape_html, printable
+from shortlist.types import Longs
 
 MAX_SIZE = 10  # items per basket with a bar of their own
 MAX_PERIODS = 36  # bars of the times
@@ -208,3 +212,71 @@ def render_page(check: DataCheck, title: str) -> str:
         f"<title>{escape_html(title)}</title><style>body {{ margin: 2rem; }}{STYLE}</style></head>"
         f"<body><h1>{escape_html(title)}</h1>{check.to_html()}</body></html>\n"
     )
+
+
+GIANT = 0.05  # share of all rows that is absurd for one user, if it is five times the mean
+GIANT_ITEM = 0.1
+MAX_COMPARED = 1_000_000  # rows whose times are compared
+MIN_DOUBTED = 200  # rows; fewer show nothing
+
+
+def with_doubts(data: Interactions) -> Interactions:
+    """The same data with doubts about its columns in `source`; they are warnings, too."""
+    doubts = find_doubts(data)
+    if not doubts or data.source is None:
+        return data
+    for doubt in doubts:
+        warn(doubt)
+    notes, before = (*data.source.notes, *doubts), data.source.doubts
+    return replace(data, source=replace(data.source, notes=notes, doubts=(*before, *doubts)))
+
+
+def find_doubts(data: Interactions) -> list[str]:
+    """Sentences on what is probably wrong with the meaning of the columns, each with what settles it."""
+    if data.n_rows < MIN_DOUBTED or data.source is None:
+        return []
+    columns = data.source.columns
+    user, item = columns.get("user_id", "user_id"), columns.get("item_id", "item_id")
+    rows = data.user_counts
+    doubts = _find_giant(data.users, rows, user, "user", GIANT)
+    doubts += _find_giant(data.items, data.item_counts, item, "item", GIANT_ITEM)
+    if data.time is not None and (late := is_future(data.time)).any():
+        doubts.append(
+            f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
+            "them with future='drop' in read_interactions (--future drop)."
+        )
+    if not doubts and _looks_swapped(data, user, item):
+        doubts.append(
+            f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "
+            f"user_id={item!r}, item_id={user!r} (--user_id, --item_id)."
+        )
+    return doubts
+
+
+def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float) -> list[str]:
+    """A sentence on a user or item that has an absurd share of the rows."""
+    top, n_rows = int(counts.argmax()), int(counts.sum())
+    if counts[top] < max(share * n_rows, 5 * counts.mean()):
+        return []
+    value = ids.values[top]
+    example = f"{sql_name(column)} <> {value!r:.60}"
+    what = "a guest, a bot or a test" if role == "user" else "a fee, a bag or an unknown item"
+    return [
+        f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
+        f"has; if so, leave it out with where={example!r} (--where)."
+    ]
+
+
+def _looks_swapped(data: Interactions, user: str, item: str) -> bool:
+    """Whether the names are those of the other role, or items have baskets and users do not."""
+    if belongs_to_other_role(user, "user_id") and belongs_to_other_role(item, "item_id"):
+        return True
+    if data.time is None or not (data.time % 86_400_000_000).any():
+        return False  # many users may buy an item on one day
+    step = 1 + data.n_rows // MAX_COMPARED
+    rows = np.flatnonzero((data.time // 1_000_000) % step == 0)  # all rows of some seconds
+    number = np.searchsorted(data.indptr, rows, side="right")
+    frame = pl.DataFrame({"item": data.item[rows], "user": number, "time": data.time[rows]})
+    shares = frame.select((pl.len().over(name, "time") > 1).mean().alias(name) for name in ("item", "user"))
+    of_items, of_users = (share or 0.0 for share in shares.row(0))
+    return of_items > 0.5 and of_users < 0.1

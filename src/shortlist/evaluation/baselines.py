@@ -9,7 +9,8 @@ import polars as pl
 from shortlist.core.metrics import AT_N, Metric, Money, first_maximum, metrics_to_optimize, sums_at_n
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.lists import RankedLists, read_candidates
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError
 from shortlist.evaluation.evaluate import evaluate
 from shortlist.evaluation.ground_truth import GroundTruth, Lists

@@ -10,8 +10,10 @@ import polars as pl
 
 from shortlist.core.metrics import Metric, Money, discounts
 from shortlist.core.options import Count, Fraction, check_value
-from shortlist.data.interactions import Interactions, warn_if_trained_on
-from shortlist.data.lists import RankedLists, list_parts, read_candidates
+from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import warn_if_trained_on
+from shortlist.data.lists import RankedLists, list_parts
+from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.ground_truth import (

@@ -10,7 +10,8 @@ import polars as pl
 
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import NO_WEIGHT, Interactions, without_negative
-from shortlist.data.lists import RankedLists, read_candidates
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.lists import Chunk, Truth, count_distinct, mark_hits
 from shortlist.kernels.rows import read_only, starts

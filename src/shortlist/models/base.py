@@ -23,6 +23,7 @@ from shortlist.core.options import Count, Positive, Whole, check_value, show_opt
 from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.columns import NO_RETURNS, source_from_notes
+from shortlist.data.events import Events
 from shortlist.data.history import (
     History,
     NewRows,
@@ -30,7 +31,7 @@ from shortlist.data.history import (
     store_history,
 )
 from shortlist.data.ids import UNKNOWN, IdMap
-from shortlist.data.interactions import Events, Interactions, keeps_negative
+from shortlist.data.interactions import Interactions, keeps_negative
 from shortlist.data.items import ItemGroups, Items, group_fields
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError, warn

@@ -19,9 +19,9 @@ import numpy as np
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
+from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Events
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events

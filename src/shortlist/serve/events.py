@@ -13,8 +13,10 @@ import polars as pl
 from pydantic import ValidationError
 
 from shortlist.core.threads import limit_threads
+from shortlist.data.events import Events
 from shortlist.data.ids import IdMap
-from shortlist.data.interactions import Events, Interactions, keeps_negative, subtract_from
+from shortlist.data.interactions import Interactions, keeps_negative
+from shortlist.data.returns import subtract_from
 from shortlist.errors import DataError, ShortlistError
 from shortlist.models.base import Recommender
 from shortlist.serve.schemas import MAX_WEIGHT, EventBody, check_id, describe_problem

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.data.events import Events
 from shortlist.data.history import History
-from shortlist.data.interactions import Events, Interactions
+from shortlist.data.interactions import Interactions
 from shortlist.kernels.snapshot_features import DAY, N_LATEST, N_LINKED, CandidateRules, Snapshots
 from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features

@@ -6,7 +6,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from shortlist.data.lists import RankedLists, read_candidates, read_outcomes
+from shortlist.data.lists import RankedLists
+from shortlist.data.rankings import read_candidates, read_outcomes
 from shortlist.errors import DataError
 
 RUN = {"q1": {"a": 3.0, "b": 2.0}, "q2": {"c": 1.5}}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.data.interactions import overlap_share
+from shortlist.data.labeled import overlap_share
 from shortlist.errors import DataWarning
 
 SAMPLE = sl.load_dataset("sample")
