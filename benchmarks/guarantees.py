@@ -216,7 +216,7 @@ def simulate(rng: np.random.Generator, n_users: int, spread: float) -> LabeledLi
     relevant = np.take_along_axis(rng.random(scores.shape) < chance, ranked, axis=1)
     lists = top_candidates(scores.astype(np.float32))
     n_relevant = relevant.sum(axis=1).astype(np.int32)
-    return LabeledLists(lists, relevant.ravel(), n_relevant, np.ones(n_users, bool))
+    return LabeledLists(lists, relevant.ravel(), n_relevant, np.arange(n_users, dtype=np.int32))
 
 
 def simulation() -> dict[str, object]:
@@ -325,7 +325,7 @@ def adaptive(
             part = labels.take(numbers)
             hits = part.relevant & (rng.random(part.relevant.size) < (1.0 if t < 100 else 0.4))
             item = part.lists.item_ids.to_ids(part.lists.items[hits])
-            user = part.lists.users.to_ids(part.list_number[hits])
+            user = part.lists.users.to_ids(np.repeat(np.arange(len(part.lists)), part.lists.lengths)[hits])
             truth = sl.Interactions.from_tuples(list(zip(user.to_list(), item.to_list(), strict=True)))
             for one, into in ((first, rates[0]), (cut, rates[1])):
                 rate = one.batch_rate(one.apply(part.lists), truth, users=part.lists.users.values)

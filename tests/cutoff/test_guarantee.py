@@ -26,8 +26,9 @@ def world(rng, n_users):
 def risks(threshold, lists, known):
     """(precision of covered users, precision with 1 for empty lists, share of empty lists, kept hits)."""
     above = lists.scores > threshold
-    lengths = np.bincount(known.list_number[above], minlength=len(lists))
-    hits = np.bincount(known.list_number[above & known.relevant], minlength=len(lists))
+    number = lists.owner
+    lengths = np.bincount(number[above], minlength=len(lists))
+    hits = np.bincount(number[above & known.relevant], minlength=len(lists))
     covered = lengths > 0
     precision = np.where(covered, hits / np.maximum(lengths, 1), 1.0)
     mean = precision[covered].mean() if covered.any() else 1.0

@@ -13,7 +13,7 @@ from shortlist.cutoff.calibration import (
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.kernels.lists import Chunk, Truth, mark_hits
+from shortlist.kernels.lists import TruthSets, mark_hits
 
 # ann: {p, q}, {p}, {r}; bob: {q}; cat is unknown
 HISTORY = Interactions.from_tuples(
@@ -88,8 +88,7 @@ def test_candidates_in_the_set_are_marked(lists, sets, data):
     items = np.array([i if i >= 0 else 7 for row in lists for i in row], np.int32)
     codes = np.array([*range(7), -1], np.int32)  # item 7 is unknown
     members = np.array([i for items_of_user in sets for i in sorted(items_of_user)], np.int32)
-    scratch = np.full(7, -1, np.int32), np.empty(0, np.float32), np.empty(0)
-    chunk = Chunk(indptr, items, codes, user, np.arange(len(lists)))
-    mark_hits(chunk, Truth(set_indptr[:-1], set_indptr[1:], members, *scratch), inside)
+    truth = TruthSets(set_indptr, members, np.empty(0), np.full(7, -1, np.int32))
+    mark_hits(indptr, items, codes, user, truth, inside, np.empty(0))
     expected = [u >= 0 and i in sets[u] for row, u in zip(lists, user, strict=True) for i in row]
     assert inside.tolist() == expected

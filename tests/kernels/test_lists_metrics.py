@@ -1,17 +1,16 @@
 """Metric kernels on arrays, by hand and against plain loops."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
 from shortlist.kernels.lists import (
     UNIT,
-    Chunk,
-    PerUserSums,
-    Truth,
+    ListTotals,
+    TruthSets,
     add_at_lengths,
-    count_distinct,
-    count_repeated_items,
-    evaluate_lists,
+    add_lists,
     fill_prefix_sums,
     find_best_prefixes,
     mark_hits,
@@ -20,6 +19,16 @@ from shortlist.kernels.lists import (
 from shortlist.kernels.rng import next_below, stream
 
 N_ITEMS = 9
+NONE = np.empty(0)
+
+
+class Lists(NamedTuple):
+    """Lists in the form the kernels use."""
+
+    indptr: np.ndarray
+    items: np.ndarray
+    code: np.ndarray
+    row: np.ndarray
 
 
 def ragged(rows):
@@ -27,70 +36,59 @@ def ragged(rows):
     return np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64), flat
 
 
-def truth_of(rows):
-    starts, flat = ragged(rows)
-    stamp, nothing = np.full(N_ITEMS, -1, np.int32), (np.empty(0, np.float32), np.empty(0))
-    return Truth(starts[:-1], starts[1:], flat, stamp, *nothing)
+def truth_of(rows, weight=NONE):
+    return TruthSets(*ragged(rows), np.array(weight, float), np.full(N_ITEMS, -1, np.int32))
 
 
-def chunk_of(lists, row, code=None):
-    starts, flat = ragged(lists)
+def lists_of(lists, row, code=None):
     code = np.arange(N_ITEMS, dtype=np.int32) if code is None else np.array(code, np.int32)
-    row = np.array(row, np.int32)
-    return Chunk(starts, flat, code, row, np.argsort(row))
+    return Lists(*ragged(lists), code, np.array(row, np.int32))
 
 
-def sums_for(n_rows, n_cells=4):
-    return PerUserSums(
+def mark(lists, truth):
+    """Which items are relevant, and their gains."""
+    relevant, gains = (
+        np.zeros(lists.items.size, np.bool_),
+        np.zeros(lists.items.size * (truth.weight.size > 0)),
+    )
+    mark_hits(*lists, truth, relevant, gains)
+    return relevant, gains
+
+
+def add(lists, truth, max_items, probabilities=NONE, n_cells=4):
+    """The totals of marked lists."""
+    n_rows = truth.indptr.size - 1
+    totals = ListTotals(
         *(np.zeros(n_rows, np.int32) for _ in range(2)),
         *(np.zeros(n_rows) for _ in range(6)),
         *(np.zeros(N_ITEMS, np.int64) for _ in range(2)),
         np.zeros((n_cells, 3)),
     )
-
-
-def sizes_of(truth):
-    sizes = np.zeros(truth.start.size, np.int32)
-    count_distinct(truth, sizes, np.zeros(N_ITEMS, np.int64))
-    return sizes
+    marked = mark(lists, truth)
+    add_lists(lists.indptr, lists.items, lists.row, *marked, probabilities, DISCOUNT, max_items, totals)
+    return totals
 
 
 DISCOUNT = 1 / np.log2(np.arange(2, 12))
 
 
-def test_distinct_items_are_counted_once_per_user():
-    truth = truth_of([[1, 1, 2], [], [2]])
-    sizes, relevant_items = np.zeros(3, np.int32), np.zeros(N_ITEMS, np.int64)
-    count_distinct(truth, sizes, relevant_items)
-    assert sizes.tolist() == [2, 0, 1]
-    assert relevant_items.tolist() == [0, 1, 2, 0, 0, 0, 0, 0, 0]
-    assert (truth.stamp == -1).all()
-
-
 def test_the_item_with_code_0_is_counted():
-    sums = sums_for(1)
-    evaluate_lists(chunk_of([[0, 3]], [0]), truth_of([[3, 4]]), np.empty(0), DISCOUNT, 2, sums)
+    sums = add(lists_of([[0, 3]], [0]), truth_of([[3, 4]]), 2)
     assert sums.shown_of.tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0]
     assert sums.hits_of.tolist() == [0, 0, 0, 1, 0, 0, 0, 0, 0]
 
 
-def test_the_gain_of_a_hit_is_the_sum_of_its_weights():
-    start, end, items = np.array([0, 3]), np.array([3, 5]), np.array([2, 2, 5, 2, 4], np.int32)
-    weight = np.array([1, 2, 4, 8, 16], np.float32)
-    truth = Truth(start, end, items, np.full(N_ITEMS, -1, np.int32), weight, np.zeros(N_ITEMS))
-    sums = sums_for(2)
-    evaluate_lists(chunk_of([[2, 5], [2, 3]], [0, 1]), truth, np.empty(0), DISCOUNT, 9, sums)
+def test_the_gain_of_a_hit_is_its_weight():
+    truth = truth_of([[2, 5], [2, 4]], [3, 4, 8, 16])
+    sums = add(lists_of([[2, 5, 2], [2, 3]], [0, 1]), truth, 9)
     assert sums.gain.tolist() == [3 + 4, 8]
     assert sums.gain_dcg.tolist() == pytest.approx([3 + 4 / np.log2(3), 8])
 
 
 def test_sums_by_hand():
     # list 0 belongs to row 1 (hits at ranks 2 and 3), list 1 to no row, list 2 to row 0 and is empty
-    chunk = chunk_of([[5, 1, 2, 7], [1, 2], []], [1, -1, 0])
-    sums = sums_for(2)
-    evaluate_lists(
-        chunk, truth_of([[3], [1, 2]]), np.array([0.9, 0.6, 0.5, 1.0, 0.3, 0.3]), DISCOUNT, 2, sums
-    )
+    lists = lists_of([[5, 1, 2, 7], [1, 2], []], [1, -1, 0])
+    sums = add(lists, truth_of([[3], [1, 2]]), 2, np.array([0.9, 0.6, 0.5, 1.0, 0.3, 0.3]))
     assert sums.hits.tolist() == [0, 2]
     assert sums.first.tolist() == [0, 2]
     assert sums.dcg[1] == pytest.approx(DISCOUNT[1] + DISCOUNT[2])
@@ -105,20 +103,19 @@ def test_sums_by_hand():
 
 
 def test_items_are_matched_by_code_and_unknown_items_never_hit():
-    chunk = chunk_of([[0, 1, 2]], [0], code=[4, -1, 3])
-    sums = sums_for(1)
-    evaluate_lists(chunk, truth_of([[3]]), np.empty(0), DISCOUNT, 9, sums)
+    sums = add(lists_of([[0, 1, 2]], [0], code=[4, -1, 3]), truth_of([[3]]), 9)
     assert (sums.hits[0], sums.first[0]) == (1, 3)
-    assert sums.shown_of.sum() == 2
+    assert sums.shown_of.tolist()[:4] == [1, 1, 1, 0]
 
 
 def test_stamps_of_one_list_do_not_affect_another():
-    chunk = chunk_of([[1, 2], [1, 2]], [1, 0])
-    sums = sums_for(2)
     truth = truth_of([[2], [1]])
     for _ in range(2):  # nor a second pass
-        evaluate_lists(chunk, truth, np.empty(0), DISCOUNT, 9, sums)
-    assert sums.hits.tolist() == [1, 1]
+        assert mark(lists_of([[1, 2], [1, 2]], [1, 0]), truth)[0].tolist() == [True, False, False, True]
+
+
+def test_an_item_counts_as_one_hit_at_most():
+    assert mark(lists_of([[2, 2, 1]], [0]), truth_of([[1, 2]]))[0].tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -128,10 +125,9 @@ def test_prefixes_match_plain_loops(seed):
     relevant_items = [rng.permutation(N_ITEMS)[: rng.integers(1, 6)].tolist() for _ in range(20)]
     row = rng.permutation(20)
     row[:3] = -1
-    truth, chunk = truth_of(relevant_items), chunk_of(lists, row)
-    relevant = np.zeros(chunk.items.size, np.bool_)
-    mark_hits(chunk, truth, relevant)
-    n_relevant = np.where(chunk.row < 0, 0, sizes_of(truth)[chunk.row])
+    marked = lists_of(lists, row)
+    relevant = mark(marked, truth_of(relevant_items))[0]
+    n_relevant = np.array([0 if r < 0 else len(relevant_items[r]) for r in row], np.int32)
     f1 = np.zeros((20, 9))
     for number, (items, r) in enumerate(zip(lists, row, strict=True)):
         if r >= 0:
@@ -143,7 +139,7 @@ def test_prefixes_match_plain_loops(seed):
                     else 0
                 )
     best = np.zeros(20, np.int64)
-    find_best_prefixes(chunk.indptr, relevant, n_relevant, best)
+    find_best_prefixes(marked.indptr, relevant, n_relevant, best)
     assert best.tolist() == f1.argmax(axis=1).tolist()
 
 
@@ -170,14 +166,12 @@ def test_last_prefix_equals_the_whole_list():
     rng = np.random.default_rng(3)
     lists = [rng.permutation(N_ITEMS)[: rng.integers(1, 8)].tolist() for _ in range(20)]
     truth = truth_of([rng.permutation(N_ITEMS)[: rng.integers(1, 6)].tolist() for _ in range(20)])
-    chunk, sums = chunk_of(lists, np.arange(20)), sums_for(20)
-    evaluate_lists(chunk, truth, np.empty(0), DISCOUNT, 4, sums)
-    relevant = np.zeros(chunk.items.size, np.bool_)
-    mark_hits(chunk, truth, relevant)
-    filled = prefixes_of(chunk.indptr, relevant, 4)
+    marked = lists_of(lists, np.arange(20))
+    sums = add(marked, truth, 4)
+    filled = prefixes_of(marked.indptr, mark(marked, truth)[0], 4)
     whole = (sums.hits, sums.first, sums.dcg, sums.dcg_capped, sums.precision_sum)
     for prefixes, expected in zip(filled, whole, strict=True):
-        assert prefixes[chunk.indptr[1:] - 1].tolist() == expected.tolist()
+        assert prefixes[marked.indptr[1:] - 1].tolist() == expected.tolist()
 
 
 def test_values_at_fixed_lengths_by_hand():
@@ -185,15 +179,6 @@ def test_values_at_fixed_lengths_by_hand():
     sums = np.zeros((3, 2))
     add_at_lengths(np.array([0, 2, 2, 3]), np.array([[1.0, 10], [2, 20], [5, 50]]), sums)
     assert sums.tolist() == [[6, 60], [7, 70], [7, 70]]
-
-
-def test_repeats_by_hand():
-    truth, history = truth_of([[1, 2], [3]]), truth_of([[2, 5, 5], []])
-    chunk = chunk_of([[5, 2, 1], [3]], [0, 1])
-    shown, repeated = np.zeros(4, np.bool_), np.zeros(2, np.int32)
-    mark_hits(chunk, history, shown)
-    count_repeated_items(truth, history, repeated)
-    assert (shown.tolist(), repeated.tolist()) == ([True, True, False, False], [1, 0])
 
 
 def test_means_equal_those_of_the_samples():

@@ -20,7 +20,7 @@ TRUTH = Interactions.from_csr(RNG.random(SCORES.shape) < 1 / (1 + np.exp(1 - 2 *
 def loss(vector, lists, known, negative, lambda_t, scale):
     """The objective; the last element of the vector is t."""
     t_u, t = vector[:-1], vector[-1]
-    margin = scale * (lists.scores.astype(float) - t_u[known.list_number])
+    margin = scale * (lists.scores.astype(float) - np.repeat(t_u, lists.lengths))
     margin = np.where(known.relevant, margin, -margin)
     weight = np.where(known.relevant, 1.0, negative)
     return (weight * np.logaddexp(0, -margin)).sum() + lambda_t * ((scale * (t_u - t)) ** 2).sum()

@@ -9,10 +9,11 @@ from scipy.sparse import csr_array
 
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
 from shortlist.data.rankings import read_candidates
 from shortlist.errors import DataError
-from shortlist.evaluation.ground_truth import GroundTruth, Lists
+from shortlist.evaluation.evaluate import Lists
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 
@@ -44,8 +45,7 @@ class ListItems:
         """(n_shown,) whether the user interacted with the item next."""
         if self.truth is None:
             raise DataError("serendipity needs truth, got None; pass what the users did next.")
-        ground = GroundTruth(self.truth)
-        return ground.relevant(ground.chunk(self.lists))
+        return label_lists(self.lists, self.truth).relevant
 
     def mean_of_lists(self, values: Doubles) -> float:
         """Mean over non-empty lists of the mean over their items; NaN without one."""

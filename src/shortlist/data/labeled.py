@@ -1,4 +1,4 @@
-"""Lists joined with what their users did next, by user and item id; truth that a model was trained on."""
+"""Lists joined with what their users did next: the one place that matches them; truth a model has seen."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,41 +10,29 @@ import polars as pl
 
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.ragged import row_owners
-from shortlist.data.ids import UNKNOWN, id_series
+from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError, warn
-from shortlist.kernels.lists import Chunk, Truth, mark_hits
-from shortlist.kernels.rows import read_only, sum_rows, take_rows
+from shortlist.kernels.lists import TruthSets, mark_hits
+from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
 from shortlist.types import Bools, Doubles, Ints, Longs
-
-
-def probabilities_of(lists: RankedLists) -> Doubles:
-    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
-    assert lists.probabilities is not None
-    return lists.probabilities
-
-
-def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
-    """(n_candidates,) the order in which no probability of a list rises; None if none does.
-
-    Candidates after the first `n_candidates` of a list stay behind them, in their order.
-    """
-    p = lists.probabilities
-    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
-        return None
-    is_later = lists.positions >= n_candidates
-    return np.lexsort((np.where(is_later, 0.0, -p), is_later, lists.owner))
 
 
 @dataclass(frozen=True, eq=False)
 class LabeledLists:
-    """Candidates with their outcomes; users without candidates may be labeled too."""
+    """Lists, and which of their items were relevant."""
 
     lists: RankedLists
     relevant: Bools  # (n_candidates,)
     n_relevant: Ints  # (n_lists,) distinct truth items, whether they are candidates or not
-    labeled: Bools  # (n_lists,) whether the user has truth rows, or is known to have none
+    row: Ints  # (n_lists,) number of the list's user among those who count, -1 for others
+    gains: Doubles | None = None  # (n_candidates,) weight of each relevant item in the truth, 0 for others
+
+    @cached_property
+    def labeled(self) -> Bools:
+        """(n_lists,) whether the user has truth, or is known to have none."""
+        return self.row >= 0
 
     @cached_property
     def rows(self) -> Bools:
@@ -55,11 +43,6 @@ class LabeledLists:
     def n_outcomes(self) -> int:
         """Number of candidates whose outcome is known."""
         return int(self.rows.sum())
-
-    @cached_property
-    def list_number(self) -> Ints:
-        """(n_candidates,) number of the list of each candidate."""
-        return self.lists.owner.astype(np.int32)
 
     @cached_property
     def prefixes(self) -> ListSums:
@@ -79,9 +62,14 @@ class LabeledLists:
 
     def take(self, numbers: Ints) -> "LabeledLists":
         """The labels of these lists."""
-        lists = self.lists.take(numbers)
-        rows = take_rows(self.lists.indptr, numbers)[1]
-        return LabeledLists(lists, self.relevant[rows], self.n_relevant[numbers], self.labeled[numbers])
+        candidates = take_rows(self.lists.indptr, numbers)[1]
+        return LabeledLists(
+            self.lists.take(numbers),
+            self.relevant[candidates],
+            self.n_relevant[numbers],
+            self.row[numbers],
+            None if self.gains is None else self.gains[candidates],
+        )
 
     def rank(self, probabilities: Doubles) -> "LabeledLists":
         """The labels with these probabilities (n_candidates,), in their order."""
@@ -89,7 +77,8 @@ class LabeledLists:
         order = rank_by_probability(lists, max(lists.items.size, 1))
         if order is None:
             return replace(self, lists=lists)
-        return replace(self, lists=lists.reorder(order), relevant=self.relevant[order])
+        gains = None if self.gains is None else self.gains[order]
+        return replace(self, lists=lists.reorder(order), relevant=self.relevant[order], gains=gains)
 
     def utilities(self, metric: str, money: Money | None = None) -> Doubles:
         """(n_candidates,) metric of the list that ends with this candidate; NaN for unlabeled users."""
@@ -97,27 +86,109 @@ class LabeledLists:
         return np.where(self.rows, Metric.registry[metric].values(sums), np.nan)
 
 
+class GroundTruth:
+    """What users did next, to be joined with lists; users who are named count even if they did nothing."""
+
+    def __init__(
+        self, truth: Interactions, users: Iterable[Any] | None = None, *, weighted: bool = False
+    ) -> None:
+        self.users, self.items, self.user_of_row = truth.users, truth.items, truth.active_users
+        if users is not None:
+            ids = user_series(users)
+            self.users = self.users.union(ids) if len(self.users) else IdMap(ids.unique(maintain_order=True))
+            self.user_of_row = np.union1d(self.user_of_row, self.users.lookup(ids)).astype(np.int32)
+        self.row_of_user = np.full(len(self.users), -1, np.int32)
+        self.row_of_user[self.user_of_row] = np.arange(self.n_rows, dtype=np.int32)
+        sets = truth.item_sets
+        self.sets = TruthSets(
+            read_only(np.pad(sets.indptr, (0, len(self.users) - truth.n_users), mode="edge")),
+            read_only(sets.items),
+            _sum_weights(truth) if weighted else np.empty(0),
+            np.full(len(self.items), -1, np.int32),
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """Number of users who count."""
+        return int(self.user_of_row.size)
+
+    @property
+    def user_ids(self) -> pl.Series:
+        """(n_rows,) ids as the caller knows them."""
+        return self.users.to_ids(self.user_of_row)
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """(n_rows,) number of relevant items."""
+        return np.diff(self.sets.indptr).astype(np.int32)[self.user_of_row]
+
+    def label(self, lists: RankedLists) -> LabeledLists:
+        """The lists with the items that were relevant; an item counts once in a list."""
+        user = align(lists.users, self.users, "users")
+        row, sizes = np.append(self.row_of_user, np.int32(-1))[user], np.append(self.sizes, np.int32(0))
+        relevant, gains = self.mark(lists, user)
+        return LabeledLists(lists, relevant, sizes[row], row, gains if gains.size else None)
+
+    def mark(self, lists: RankedLists, user: Ints) -> tuple[Bools, Doubles]:
+        """((n_candidates,) relevant, (n_candidates,) or (0,) gains) of lists of these users (n_lists,)."""
+        item, relevant = align(lists.item_ids, self.items, "items"), np.zeros(lists.items.size, np.bool_)
+        gains = np.zeros(lists.items.size if self.sets.weight.size else 0)
+        indptr, items = np.asarray(lists.indptr, np.int64), np.asarray(lists.items, np.int32)
+        mark_hits(read_only(indptr), read_only(items), item, user, self.sets, relevant, gains)
+        return relevant, gains
+
+    def as_lists(self) -> RankedLists:
+        """The relevant items of every user who counts."""
+        items = self.sets.item
+        return RankedLists(
+            users=IdMap(self.user_ids),
+            item_ids=self.items,
+            indptr=starts(self.sizes),
+            items=items,
+            scores=np.zeros(items.size, np.float32),
+        )
+
+    def ideal_gains(self, discount: Doubles) -> tuple[Doubles, Doubles]:
+        """((n_rows,) weights of the relevant items, (n_rows,) discounted, the heaviest first)."""
+        row, gain = np.repeat(np.arange(self.n_rows), self.sizes), self.sets.weight
+        heaviest = np.lexsort((-gain, row))
+        gain = gain[heaviest]
+        rank = np.minimum(np.arange(row.size) - np.searchsorted(row, row), discount.size)
+        discounted = gain * np.append(discount, 0.0)[rank]
+        total, ideal = (np.bincount(row, values, self.n_rows) for values in (gain, discounted))
+        return total.astype(np.float64), ideal.astype(np.float64)
+
+
 def label_lists(lists: RankedLists, truth: Interactions, users: Iterable[Any] | None = None) -> LabeledLists:
     """Match users and items by id. `users`: ids of users who count even if they have no truth rows."""
-    truth = without_negative(truth)
-    sets = truth.item_sets
-    pairs = ((truth.users, lists.users, "user id"), (truth.items, lists.item_ids, "item id"))
-    for truth_ids, ids, kind in pairs:
-        if len(ids):
-            truth_ids.check_type(ids.values[0], f"truth: {kind}")
-    user, item = truth.users.align(lists.users), truth.items.align(lists.item_ids)
-    n_relevant = np.append(sets.lengths, np.int32(0))[user]  # the last one is for unknown users
-    relevant = np.zeros(lists.items.size, np.bool_)
-    chunk = Chunk(read_only(lists.indptr), read_only(lists.items), item, user, np.arange(len(lists)))
-    stamp, no_weights = np.full(len(truth.items), -1, np.int32), (np.empty(0, np.float32), np.empty(0))
-    mark_hits(chunk, Truth(sets.indptr[:-1], sets.indptr[1:], sets.items, stamp, *no_weights), relevant)
-    labeled = n_relevant > 0
     if users is not None:
-        numbers = lists.users.lookup(user_series(users))
-        if not (numbers != UNKNOWN).any():
+        users = user_series(users)
+        if not (lists.users.lookup(users) != UNKNOWN).any():
             raise DataError("users must name users who have lists, got none; pass the ids used in the lists.")
-        labeled[numbers[numbers != UNKNOWN]] = True
-    return LabeledLists(lists, relevant, n_relevant, labeled)
+    return GroundTruth(without_negative(truth), users).label(lists)
+
+
+def _sum_weights(truth: Interactions) -> Doubles:
+    """(n,) total weight of each item of `item_sets`."""
+    keys = truth.user.astype(np.int64) * truth.n_items + truth.item
+    place = np.unique(keys, return_inverse=True)[1]
+    return np.bincount(place, truth.weight).astype(np.float64)
+
+
+def align(ids: IdMap, others: IdMap, what: str) -> Ints:
+    """(n_ids,) the index of each id among the others, -1 for unknown ids; DataError if the types differ."""
+    if len(ids) and len(others) and ids.kind != others.kind:
+        raise DataError(
+            f"ids of {what} must have one type in lists, truth and history, got {_example(ids)} and "
+            f"{_example(others)}; cast one of them. A CSV file whose ids are all numbers is read as "
+            "integers; Parquet keeps the type."
+        )
+    return others.align(ids)
+
+
+def _example(ids: IdMap) -> str:
+    """The type of the ids, with the first one."""
+    return f"the {ids.kind} {ids.values[0]!r:.40}"
 
 
 def user_series(users: Iterable[Any]) -> pl.Series:
@@ -125,6 +196,24 @@ def user_series(users: Iterable[Any]) -> pl.Series:
     if isinstance(users, str | bytes):
         raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
     return id_series(users)
+
+
+def probabilities_of(lists: RankedLists) -> Doubles:
+    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
+    assert lists.probabilities is not None
+    return lists.probabilities
+
+
+def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
+    """(n_candidates,) the order in which no probability of a list rises; None if none does.
+
+    Candidates after the first `n_candidates` of a list stay behind them, in their order.
+    """
+    p = lists.probabilities
+    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
+        return None
+    is_later = lists.positions >= n_candidates
+    return np.lexsort((np.where(is_later, 0.0, -p), is_later, lists.owner))
 
 
 MAX_ROWS = 2_000  # rows of the truth that are looked up

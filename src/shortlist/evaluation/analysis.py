@@ -8,8 +8,7 @@ import polars as pl
 from shortlist.core.metrics import Metric
 from shortlist.core.tables import html
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.ground_truth import RepeatCounts
-from shortlist.evaluation.report import Report
+from shortlist.evaluation.report import RepeatCounts, Report
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 # the smallest value of each slice; the last slice has no upper limit

@@ -12,8 +12,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError
-from shortlist.evaluation.evaluate import evaluate
-from shortlist.evaluation.ground_truth import GroundTruth, Lists
+from shortlist.evaluation.evaluate import Lists, evaluate, evaluated_truth, label_checked
 from shortlist.evaluation.report import Report
 from shortlist.kernels.lists import find_best_prefixes
 from shortlist.types import Doubles, Longs
@@ -74,20 +73,21 @@ def fixed_n_curve(
         )
     if max_items < 1:
         raise ConfigError(f"max_items must be at least 1, got {max_items}; pass the longest list allowed.")
-    money, ground = Money.of(gain, cost), GroundTruth(truth, users=users)
+    money, ground = Money.of(gain, cost), evaluated_truth(truth, users)
     names = tuple(
         name
         for name in dict.fromkeys([*AT_N, *metrics_to_optimize()])
         if money is not None or not Metric.registry[name].needs_money
     )
-    chunk = ground.chunk(read_candidates(rankings, "lists"))
+    labels = label_checked(read_candidates(rankings, "lists"), ground)
+    order = np.argsort(labels.row, kind="stable")  # the sums do not depend on the order of the lists
     sums = sums_at_n(
-        chunk.indptr,
-        ground.relevant(chunk),
-        ground.n_relevant(chunk),
+        labels.lists.indptr,
+        labels.relevant,
+        labels.n_relevant,
         int(wanted[-1]),
         max_items=max_items,
-        numbers=chunk.order[chunk.row[chunk.order] >= 0],
+        numbers=order[labels.labeled[order]],
         metrics=names,
         money=money,
     )
@@ -156,10 +156,9 @@ def oracle(
     >>> oracle({"ann": ["tea", "milk", "rice"], "bob": ["salt"]}, truth).lengths.tolist()
     [2, 0]
     """
-    lists, ground = read_candidates(rankings, "lists"), GroundTruth(truth, users=users)
-    best = np.zeros(len(lists), np.int64)
-    chunk = ground.chunk(lists)
-    find_best_prefixes(chunk.indptr, ground.relevant(chunk), ground.n_relevant(chunk), best)
+    lists, ground = read_candidates(rankings, "lists"), evaluated_truth(truth, users)
+    best, labels = np.zeros(len(lists), np.int64), label_checked(lists, ground)
+    find_best_prefixes(lists.indptr, labels.relevant, labels.n_relevant, best)
     return evaluate(lists.head(best), truth, max_items=max_items, users=users)
 
 
@@ -245,7 +244,7 @@ def match_baselines(
     if N < 1:
         raise ConfigError(f"N must be at least 1, got {N}; pass the length chosen on validation.")
     given, ranked = read_candidates(lists, "lists"), read_candidates(rankings, "lists")
-    ids = IdMap(GroundTruth(truth, users=users).user_ids)
+    ids = IdMap(evaluated_truth(truth, users).user_ids)
     lengths, available = _lengths(given, ids.values), _lengths(ranked, ids.values)
     confidence = np.nan_to_num(top_confidence(ranked, ids.values), nan=-np.inf)
     order = np.argsort(-confidence, kind="stable")  # ties in the order of ids

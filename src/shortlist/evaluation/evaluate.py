@@ -1,42 +1,26 @@
 """evaluate and compare: lists of any model and truth in, a report or a comparison out."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import Metric, Money, discounts
 from shortlist.core.options import Count, Fraction, check_value
-from shortlist.data.interactions import Interactions
-from shortlist.data.labeled import warn_if_trained_on
+from shortlist.data.ids import IdMap
+from shortlist.data.interactions import Interactions, without_negative
+from shortlist.data.labeled import GroundTruth, LabeledLists, align, label_lists, warn_if_trained_on
 from shortlist.data.lists import RankedLists, list_parts
 from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
-from shortlist.evaluation.ground_truth import (
-    LIST_TYPES,
-    GroundTruth,
-    ItemCounts,
-    Lists,
-    ListsOrChunks,
-    RepeatCounts,
-    WeightedGains,
-    as_chunks,
-)
-from shortlist.evaluation.report import Report, TimedReport
+from shortlist.evaluation.report import ItemCounts, RepeatCounts, Report, TimedReport, WeightedGains
 from shortlist.evaluation.significance import paired_test
-from shortlist.kernels.lists import (
-    UNIT,
-    PerUserSums,
-    Truth,
-    count_repeated_items,
-    evaluate_lists,
-    mark_hits,
-)
-from shortlist.kernels.rows import read_only, sum_rows
+from shortlist.kernels.lists import UNIT, ListTotals, add_lists
+from shortlist.kernels.rows import read_only, starts, sum_rows
 from shortlist.text import short_repr
 from shortlist.types import Bools, Doubles, Ints, Longs
 
@@ -44,59 +28,122 @@ DEFAULT_METRICS, MONEY_METRICS = ("f1", "ndcg"), ("value", "f1")
 WEIGHTED_METRICS = ("weighted_ndcg", "weighted_recall")
 
 
+@runtime_checkable
+class ArrowTable(Protocol):
+    """Tables of pandas, pyarrow, polars, DuckDB and others."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Export the table as an Arrow stream."""
+
+
+Lists = RankedLists | ArrowTable | pl.LazyFrame | Mapping[Any, Iterable[Any]] | str | Path
+ListsOrChunks = Lists | Iterable[Lists]
+LIST_TYPES = (RankedLists, ArrowTable, pl.LazyFrame, Mapping, str, Path)  # types of `Lists`, for isinstance
+
+
+def as_chunks(lists: ListsOrChunks) -> Iterator[RankedLists]:
+    """The lists in one piece, or piece by piece if the caller passes an iterable."""
+    if isinstance(lists, LIST_TYPES) or not isinstance(lists, Iterable):
+        yield read_candidates(lists, "lists")
+        return
+    for chunk in lists:
+        yield read_candidates(chunk, "lists")
+
+
 CELLS = 1024  # resolution of predicted probabilities when calibration is measured
 COUNTS = ("hits", "first", "lengths", "repeats_shown", "repeat_hits")  # whole numbers per user
 SUMS = ("dcg", "dcg_capped", "precision_sum", "expected_hits", "gain", "gain_dcg", "confidence")
+TOTALS = ListTotals._fields[:-3]  # one value per user
 PER_USER = ("lengths", "hits", "first", "dcg", "dcg_capped", "precision_sum", "confidence")  # of a Report
+
+
+def _check_lists(lists: RankedLists) -> None:
+    """Raise DataError for arrays that kernels cannot index safely, and for users with two lists."""
+    lengths = np.diff(lists.indptr)
+    if lists.indptr[0] != 0 or (lengths.size and lengths.min() < 0):
+        raise DataError(
+            "indptr of lists must start at 0 and never decrease, got other values; use RankedLists methods."
+        )
+    if lists.items.size and not 0 <= lists.items.min() <= lists.items.max() < len(lists.item_ids):
+        raise DataError(
+            f"items of lists must be indices below {len(lists.item_ids)}, got {lists.items.min()} to "
+            f"{lists.items.max()}; pass the `item_ids` they belong to."
+        )
+    if lists.users.values.n_unique() != len(lists):
+        raise DataError("a user must have one list, got a user with several; remove all but one.")
+    p = lists.probabilities
+    if p is not None and p.size and not (np.nanmin(p) >= 0 and np.nanmax(p) <= 1):
+        raise DataError(
+            f"probabilities must lie between 0 and 1, got {np.nanmin(p)} to {np.nanmax(p)}; "
+            "calibrate the scores first."
+        )
 
 
 class MetricAccumulator:
     """Adds up metrics over parts of lists; its memory grows with users and items, not with list lengths."""
 
     def __init__(self, truth: GroundTruth, history: Interactions | None, max_items: int) -> None:
-        self.truth, self.max_items = truth, max_items
-        self.history: Truth | None = None if history is None else truth.history(history)
-        n_users, n_items = truth.n_rows, len(truth.items)
-        self.per_user: dict[str, Any] = {name: np.zeros(n_users, np.int32) for name in COUNTS}
-        self.per_user |= {name: np.zeros(n_users) for name in SUMS}
+        self.truth, self.max_items, self.history = truth, max_items, history
+        self.catalog = truth.items
+        if history is not None and history.items is not truth.items:
+            self.catalog = truth.items.union(history.items.values)
+        self.per_user: dict[str, Any] = {name: np.zeros(truth.n_rows, np.int32) for name in COUNTS}
+        self.per_user |= {name: np.zeros(truth.n_rows) for name in SUMS}
         self.per_user["confidence"][:] = np.nan
-        # times shown and hit of each item, and sums per cell of probability
-        shapes: tuple[Any, ...] = (n_items, n_items, (CELLS, 3))
-        self.totals: list[Longs] = [np.zeros(shape, np.int64) for shape in shapes]
+        self.shown, self.hits = np.zeros((2, len(self.catalog)), np.int64)
+        self.cells = np.zeros((CELLS, 3), np.int64)
         self.has_list: Bools = np.zeros(truth.n_rows, np.bool_)
         self.unknown_items: list[pl.Series] = []
         self.n_lists = self.ignored = 0
         self.has_probabilities: bool | None = None
+        self.past: GroundTruth | None = None
+        if history is not None:
+            self.past = GroundTruth(history)
+            self.past_user = align(IdMap(truth.user_ids), history.users, "users")
 
     def add(self, lists: RankedLists) -> None:
         """Add the sums of some lists; a user has one list in all of them."""
-        chunk, lengths = self.truth.chunk(lists), lists.lengths
-        counted = chunk.order[chunk.row[chunk.order] >= 0]
-        rows, sums = chunk.row[counted], self.per_user
+        labels, lengths = label_checked(lists, self.truth), lists.lengths
+        counted = np.flatnonzero(labels.labeled)
+        rows, sums = labels.row[counted], self.per_user
         self._check(rows, lists.probabilities is not None)
         self.has_list[rows] = True
         self.n_lists += len(lists)
         self.ignored += len(lists) - rows.size
-        p = np.asarray(np.empty(0) if lists.probabilities is None else lists.probabilities, np.float64)
-        fields = PerUserSums._fields[: -len(self.totals)]
-        into = PerUserSums(*(sums[name] for name in fields), *self.totals)
-        longest = discounts(int(lengths.max(initial=1)))
-        evaluate_lists(chunk, self.truth.truth, read_only(p), longest, self.max_items, into)
-        shown_to = np.repeat(chunk.row, lengths)
-        if self.history is not None:
-            is_repeat, is_hit = np.zeros((2, lists.items.size), np.bool_)
-            mark_hits(chunk, self.history, is_repeat)
-            mark_hits(chunk, self.truth.truth, is_hit)
-            for name, marked in (("repeats_shown", is_repeat), ("repeat_hits", is_repeat & is_hit)):
-                users, counts = np.unique(shown_to[marked], return_counts=True)
-                sums[name][users] = counts
+        shown, hits = np.zeros((2, len(lists.item_ids)), np.int64)
+        add_lists(
+            read_only(lists.indptr),
+            read_only(lists.items),
+            labels.row,
+            labels.relevant,
+            np.empty(0) if labels.gains is None else labels.gains,
+            read_only(np.asarray([] if lists.probabilities is None else lists.probabilities, np.float64)),
+            discounts(int(lengths.max(initial=1))),
+            self.max_items,
+            ListTotals(
+                **{name: sums[name] for name in TOTALS}, shown_of=shown, hits_of=hits, cells=self.cells
+            ),
+        )
+        self._add_items(lists.item_ids, shown, hits)
+        if self.past is not None:
+            user = np.append(self.past_user, np.int32(-1))[labels.row]
+            is_repeat = self.past.mark(lists, user)[0]
+            sums["repeats_shown"][rows] = sum_rows(lists.indptr, is_repeat)[counted]
+            sums["repeat_hits"][rows] = sum_rows(lists.indptr, is_repeat & labels.relevant)[counted]
         filled = counted[lengths[counted] > 0]
         values = lists.scores if lists.probabilities is None else lists.probabilities
-        sums["confidence"][chunk.row[filled]] = values[lists.indptr[filled]]
+        sums["confidence"][labels.row[filled]] = values[lists.indptr[filled]]
         sums["lengths"][rows] = lengths[counted]
-        if (chunk.code < 0).any():
-            unknown = lists.items[(shown_to >= 0) & (chunk.code[lists.items] < 0)]
-            self.unknown_items.append(lists.item_ids.to_ids(np.unique(unknown)))
+
+    def _add_items(self, item_ids: IdMap, shown: Longs, hits: Longs) -> None:
+        """Add how often each item was shown and a hit."""
+        code = align(item_ids, self.catalog, "items")
+        is_known = code >= 0
+        self.shown[code[is_known]] += shown[is_known]
+        self.hits[code[is_known]] += hits[is_known]
+        unknown = np.flatnonzero(~is_known & (shown > 0))
+        if unknown.size:
+            self.unknown_items.append(item_ids.to_ids(unknown))
 
     def _check(self, rows: Ints, has_probabilities: bool) -> None:
         """Raise DataError if a user has a second list, or only some chunks have probabilities."""
@@ -117,9 +164,9 @@ class MetricAccumulator:
                 "users; check that lists and truth use the same user ids."
             )
         n_unknown = pl.concat(self.unknown_items).n_unique() if self.unknown_items else 0
-        shown, hits, cells = self.totals
+        relevant = np.bincount(truth.sets.item, minlength=len(self.catalog))
         gains = None
-        if truth.truth.weight.size:
+        if truth.sets.weight.size:
             total, ideal = truth.ideal_gains(discounts(self.max_items))
             gains = WeightedGains(sums["gain"], total, sums["gain_dcg"], ideal)
         return Report(
@@ -128,8 +175,8 @@ class MetricAccumulator:
             n_relevant=truth.sizes,
             **{name: sums[name] for name in PER_USER},
             expected_hits=sums["expected_hits"] if self.has_probabilities else None,
-            cells=cells / (1.0, UNIT, 1.0) if self.has_probabilities else None,
-            items=ItemCounts(truth.items, shown, hits, truth.relevant_of, n_unknown),
+            cells=self.cells / (1.0, UNIT, 1.0) if self.has_probabilities else None,
+            items=ItemCounts(self.catalog, self.shown, self.hits, relevant, n_unknown),
             unlisted=int((~self.has_list).sum()),
             ignored=self.ignored,
             repeats=self._repeats(),
@@ -137,17 +184,39 @@ class MetricAccumulator:
         )
 
     def _repeats(self) -> RepeatCounts | None:
-        if self.history is None:
+        if self.history is None or self.past is None:
             return None
-        relevant = np.zeros(self.truth.n_rows, np.int32)
-        count_repeated_items(self.truth.truth, self.history, relevant)
+        item = align(self.history.items, self.catalog, "items")[self.history.item]
+        repeated = self.past.mark(self.truth.as_lists(), self.past_user)[0]
+        lengths = np.append(np.diff(self.history.indptr), 0).astype(np.int32)
         return RepeatCounts(
-            history_lengths=(self.history.end - self.history.start).astype(np.int32),
-            popularity=np.bincount(self.history.item, minlength=len(self.truth.items)),
-            relevant=relevant,
+            history_lengths=lengths[self.past_user],
+            popularity=np.bincount(item, minlength=len(self.catalog)),
+            relevant=sum_rows(starts(self.truth.sizes), repeated).astype(np.int32),
             shown=self.per_user["repeats_shown"],
             hits=self.per_user["repeat_hits"],
         )
+
+
+def evaluated_truth(
+    truth: Interactions | Any, users: Iterable[Any] | None = None, *, weighted: bool = False
+) -> GroundTruth:
+    """The truth without rows of negative weight; DataError if nothing is left."""
+    truth = without_negative(Interactions.of(truth))
+    if not truth.n_rows:
+        raise DataError("truth must hold at least one interaction, got none; pass the test part of a split.")
+    if weighted and truth.weight is None:
+        raise ConfigError(
+            'gains="weight" needs a truth with weights, got one without; name the column with weight=…, '
+            "or leave gains out."
+        )
+    return GroundTruth(truth, users, weighted=weighted)
+
+
+def label_checked(lists: RankedLists, truth: GroundTruth) -> LabeledLists:
+    """The lists with their labels; DataError for lists that cannot be evaluated."""
+    _check_lists(lists)
+    return truth.label(lists)
 
 
 def evaluate(
@@ -226,9 +295,7 @@ def evaluate(
     truth = Interactions.of(truth)
     if isinstance(users, str):
         lists, users = _name_everyone(lists, history, users)
-    metrics = MetricAccumulator(
-        GroundTruth(truth, history, users, weighted=gains is not None), history, max_items
-    )
+    metrics = MetricAccumulator(evaluated_truth(truth, users, weighted=gains is not None), history, max_items)
     if isinstance(lists, (str, Path)) and Path(lists).is_dir():
         parts: Iterable[RankedLists] = map(RankedLists.read, list_parts(Path(lists)))
     else:
@@ -506,9 +573,5 @@ def evaluate_alerts(days: Iterable[tuple[RankedLists, Interactions]]) -> AlertRe
 
 def _count_requests(lists: RankedLists, truth: Interactions) -> Longs:
     """(3, n_lists) items sent, relevant items, and those of both."""
-    if not truth.n_rows:
-        return np.stack([lists.lengths, *np.zeros((2, len(lists)), np.int64)])
-    ground = GroundTruth(truth, users=lists.users.values)
-    chunk = ground.chunk(lists)
-    hits = sum_rows(lists.indptr, ground.relevant(chunk))
-    return np.stack([lists.lengths, ground.n_relevant(chunk), hits])
+    labels = label_lists(lists, truth)
+    return np.stack([lists.lengths, labels.n_relevant, labels.n_retrieved])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import numpy as np
 import polars as pl
@@ -13,8 +13,8 @@ from shortlist.core.charts import Figure, length_chart
 from shortlist.core.metrics import PER_USERS, ListSums, ListValue, Metric, Money, calibration_error
 from shortlist.core.tables import html, plain
 from shortlist.data.columns import parse_duration
+from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation.ground_truth import ItemCounts, RepeatCounts, WeightedGains
 from shortlist.evaluation.significance import PairedTest, bootstrap_means, paired_test
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.types import Bools, Doubles, Ints, Longs
@@ -44,6 +44,50 @@ def bin_rates(weight: Doubles, predicted: Doubles, observed: Doubles) -> tuple[D
     totals: Doubles = np.array([np.bincount(bins, sums, BINS) for sums in (weight, predicted, observed)])
     n, predictions, hits = totals[:, totals[0] > 0]
     return n, predictions / n, hits / n
+
+
+@dataclass(frozen=True, eq=False)
+class ItemCounts:
+    """How many evaluated users were shown each item, had it as a hit, and have it in their truth."""
+
+    ids: IdMap
+    shown: Longs  # (n_items,)
+    hits: Longs  # (n_items,)
+    relevant: Longs  # (n_items,)
+    n_unknown: int  # shown items that neither truth nor history contains
+
+    @property
+    def coverage(self) -> float:
+        """Share of the catalog that was shown to any user."""
+        return (int((self.shown > 0).sum()) + self.n_unknown) / (len(self.ids) + self.n_unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatCounts:
+    """Interactions before the lists were made, and how far lists and truth repeat them."""
+
+    history_lengths: Ints  # (n_users,) earlier interactions
+    popularity: Longs  # (n_items,) earlier interactions of all users
+    relevant: Ints  # (n_users,) truth items that the user's history contains
+    shown: Ints  # (n_users,) shown items that the user's history contains
+    hits: Ints  # (n_users,) hits that the user's history contains
+
+
+class WeightedGains(NamedTuple):
+    """Hits that count by the weight of the item in the truth; arrays have one value per user."""
+
+    gains: Doubles  # of the hits
+    total_gains: Doubles  # of all relevant items
+    gain_dcg: Doubles  # of the first max_items
+    ideal_gain_dcg: Doubles
+
+    @property
+    def metrics(self) -> dict[str, Doubles]:
+        """The metrics by name."""
+        return {
+            "weighted_ndcg": self.gain_dcg / np.where(self.ideal_gain_dcg > 0, self.ideal_gain_dcg, 1.0),
+            "weighted_recall": self.gains / np.where(self.total_gains > 0, self.total_gains, 1.0),
+        }
 
 
 @dataclass(frozen=True, eq=False, repr=False)

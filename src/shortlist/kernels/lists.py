@@ -1,4 +1,4 @@
-"""Ragged lists: metrics, expected utilities, features, labels, bets. Stamps mark the truth of a user."""
+"""Ragged lists: metrics, expected utilities, features, labels, bets."""
 
 import math
 from typing import NamedTuple
@@ -8,37 +8,25 @@ import numpy as np
 from shortlist.kernels.jit import exact, inlined, kernel
 from shortlist.kernels.rng import next_below
 from shortlist.kernels.simd import factor_width, prefetch_row
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
+from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 AHEAD = 12  # lists between a prefetch and its use
-ONE_LINE, TWO_LINES = factor_width(16), factor_width(32)  # cache lines, in 32-bit numbers
+ONE_LINE = factor_width(16)  # a cache line, in 32-bit numbers
 LARGEST_BET = 0.75  # as a share of the bet that could lose everything
 UNIT = 2.0**32  # of sums of probabilities: two billion of them fit in a cell
 
 
-class Chunk(NamedTuple):
-    """Lists of some users; `row` is the row of each user in the truth, -1 for users who are not evaluated."""
+class TruthSets(NamedTuple):
+    """Relevant items of every user."""
 
-    indptr: Longs  # (n_lists + 1,)
-    items: Ints  # (n_shown,)
-    code: Ints  # (n_list_items,) index in the truth's item table of each item, -1 for unknown items
-    row: Ints  # (n_lists,) no row twice
-    order: Longs  # (n_lists,) list numbers by ascending row, for sequential access to truth and sums
-
-
-class Truth(NamedTuple):
-    """Relevant items of every row; an item may occur twice."""
-
-    start: Longs  # (n_rows,)
-    end: Longs  # (n_rows,)
-    item: Ints  # (n_interactions,)
+    indptr: Longs  # (n_users + 1,)
+    item: Ints  # (n_relevant,) distinct items of each user
+    weight: Doubles  # (n_relevant,), or (0,) if gains are not weighted
     stamp: Ints  # (n_items,) scratch, all -1 before the first list
-    weight: Floats  # (n_interactions,), or (0,) if gains are not weighted
-    gain: Doubles  # (n_items,) scratch: the weights of a stamped item added up; or (0,)
 
 
-class PerUserSums(NamedTuple):
-    """Output of `evaluate_lists` per row, per item and per cell of predicted probability."""
+class ListTotals(NamedTuple):
+    """Output of `add_lists` per row, per item and per cell of predicted probability."""
 
     hits: Ints  # (n_rows,) like the others down to `gain_dcg`, all 0 at first
     first: Ints  # rank of the first hit, 0 without a hit
@@ -54,112 +42,92 @@ class PerUserSums(NamedTuple):
 
 
 @kernel
-def count_distinct(truth: Truth, n_relevant: Ints, relevant_of: Longs) -> None:
-    """n_relevant (n_rows,): distinct items of each user; relevant_of (n_items,): users of each item."""
-    start, end, items, stamp, _, _ = truth
-    for row in range(n_relevant.size):
-        for k in range(start[row], end[row]):
-            item = items[k]
-            if stamp[item] != row:
-                stamp[item] = row
-                relevant_of[item] += 1
-                n_relevant[row] += 1
-    stamp[:] = -1
+def mark_hits(
+    indptr: Longs,  # (n_lists + 1,)
+    items: Ints,  # (n_shown,)
+    code: Ints,  # (n_list_items,) index in the truth of each item, -1 for unknown items
+    user: Ints,  # (n_lists,) index in the truth of each user, -1 for unknown users
+    truth: TruthSets,
+    relevant: Bools,  # (n_shown,) False at first, filled: whether the item is in its user's truth
+    gains: Doubles,  # (n_shown,) 0 at first, filled with its weight; or (0,)
+) -> None:
+    """Mark the relevant items of every list; an item counts as one hit at most."""
+    truth_start, members, weight, stamp = truth  # arrays of their own are read without counting references
+    last = user.size - 1
+    starts_at, members_at = np.uintp(truth_start.ctypes.data), np.uintp(members.ctypes.data)
+    for number in range(user.size):
+        # users in another order than those of the truth have theirs anywhere in memory
+        prefetch_row(starts_at + np.uintp(8 * max(user[min(number + 2 * AHEAD, last)], 0)), ONE_LINE)
+        ahead = truth_start[max(user[min(number + AHEAD, last)], 0)]
+        prefetch_row(members_at + np.uintp(4 * ahead), ONE_LINE)
+        u = user[number]
+        if u < 0:
+            continue
+        start, end = truth_start[u], truth_start[u + 1]
+        for k in range(start, end):
+            stamp[members[k]] = k
+        for at in range(indptr[number], indptr[number + 1]):
+            item = code[items[at]]
+            if item >= 0 and start <= stamp[item] < end:
+                relevant[at] = True
+                if weight.size:
+                    gains[at] = weight[stamp[item]]
+                stamp[item] = -1
 
 
 @inlined
-def _stamp(truth: Truth, row: int) -> None:
-    """Mark the relevant items of a row."""
-    start, end, items, stamp, weight, gain = truth  # arrays of their own are read without counting references
-    for k in range(start[row], end[row]):
-        item = items[k]
-        if weight.size:
-            gain[item] = weight[k] + (gain[item] if stamp[item] == row else 0.0)
-        stamp[item] = row
-
-
-@inlined
-def _add_probability(sums: PerUserSums, row: int, p: float, hit: bool) -> None:
+def _add_probability(totals: ListTotals, row: int, p: float, hit: bool) -> None:
     """Record a predicted probability and its outcome; skip NaN, which means no prediction."""
     if p != p:
         return
-    cell = min(int(p * sums.cells.shape[0]), sums.cells.shape[0] - 1)
-    sums.expected_hits[row] += p
-    sums.cells[cell, 0] += 1
-    sums.cells[cell, 1] += int(p * UNIT + 0.5)  # whole numbers: the sum does not depend on the order
-    sums.cells[cell, 2] += hit
+    cell = min(int(p * totals.cells.shape[0]), totals.cells.shape[0] - 1)
+    totals.expected_hits[row] += p
+    totals.cells[cell, 0] += 1
+    totals.cells[cell, 1] += int(p * UNIT + 0.5)  # whole numbers: the sum does not depend on the order
+    totals.cells[cell, 2] += hit
 
 
 @kernel
-def evaluate_lists(
-    chunk: Chunk,
-    truth: Truth,
+def add_lists(
+    indptr: Longs,  # (n_lists + 1,)
+    items: Ints,  # (n_shown,)
+    row: Ints,  # (n_lists,) where the totals of each list are; -1 for lists that do not count
+    relevant: Bools,  # (n_shown,)
+    gains: Doubles,  # (n_shown,) or length 0
     probabilities: Doubles,  # (n_shown,) or length 0
     discount: Doubles,  # (>= longest list,) 1 / log2(rank + 1)
     max_items: int,
-    sums: PerUserSums,
+    totals: ListTotals,
 ) -> None:
-    """Evaluate every list of the chunk that has a row."""
-    indptr, items, codes, rows, order = chunk  # arrays of their own are read without counting references
-    stamp, weight, gains = truth.stamp, truth.weight, truth.gain
-    shown_of, hits_of = sums.shown_of, sums.hits_of
-    last = order.size - 1
-    starts_at, items_at = np.uintp(indptr.ctypes.data), np.uintp(items.ctypes.data)
-    for place in range(order.size):
-        number = order[place]
-        # lists in another order than the rows lie anywhere in memory
-        prefetch_row(starts_at + np.uintp(8 * order[min(place + 2 * AHEAD, last)]), ONE_LINE)
-        ahead = indptr[order[min(place + AHEAD, last)]]
-        prefetch_row(items_at + np.uintp(4 * ahead), TWO_LINES)
-        row = rows[number]
-        if row < 0:
+    """Add up what the metrics of every list are computed from."""
+    shown_of, hits_of = totals.shown_of, totals.hits_of  # arrays of their own, as above
+    for number in range(row.size):
+        r, start = row[number], indptr[number]
+        if r < 0:
             continue
-        _stamp(truth, row)
-        start = indptr[number]
         hits, dcg, capped, precisions = 0, 0.0, 0.0, 0.0
         for at in range(start, indptr[number + 1]):
-            rank = at - start
-            code = codes[items[at]]
-            hit = code >= 0 and stamp[code] == row
-            if code >= 0:
-                shown_of[code] += 1
+            shown_of[items[at]] += 1
             if probabilities.size:
-                _add_probability(sums, row, probabilities[at], hit)
-            if not hit:
+                _add_probability(totals, r, probabilities[at], relevant[at])
+            if not relevant[at]:
                 continue
-            stamp[code] = -1  # an item counts as one hit at most
+            rank = at - start
             hits += 1
-            hits_of[code] += 1
+            hits_of[items[at]] += 1
             if hits == 1:
-                sums.first[row] = rank + 1
+                totals.first[r] = rank + 1
             dcg += discount[rank]
             if rank < max_items:
                 capped += discount[rank]
                 precisions += hits / (rank + 1)
-            if weight.size:
-                sums.gain[row] += gains[code]
-                sums.gain_dcg[row] += gains[code] * discount[rank] if rank < max_items else 0.0
-        sums.hits[row] = hits
-        sums.dcg[row] = dcg
-        sums.dcg_capped[row] = capped
-        sums.precision_sum[row] = precisions
-
-
-@kernel
-def mark_hits(chunk: Chunk, truth: Truth, relevant: Bools) -> None:
-    """relevant (n_shown,), False at first: whether each shown item is in its user's truth."""
-    indptr, items, codes, rows, order = chunk  # arrays of their own are read without counting references
-    stamp = truth.stamp
-    for number in order:
-        row = rows[number]
-        if row < 0:
-            continue
-        _stamp(truth, row)
-        for at in range(indptr[number], indptr[number + 1]):
-            code = codes[items[at]]
-            if code >= 0 and stamp[code] == row:
-                relevant[at] = True
-                stamp[code] = -1  # an item counts as one hit at most
+            if gains.size:
+                totals.gain[r] += gains[at]
+                totals.gain_dcg[r] += gains[at] * discount[rank] if rank < max_items else 0.0
+        totals.hits[r] = hits
+        totals.dcg[r] = dcg
+        totals.dcg_capped[r] = capped
+        totals.precision_sum[r] = precisions
 
 
 @kernel
@@ -174,7 +142,7 @@ def fill_prefix_sums(
     dcg_capped: Doubles,
     precision_sum: Doubles,  # … and precision at every hit among them
 ) -> None:
-    """Fill the sums of `evaluate_lists` for the list that ends at each position."""
+    """Fill the sums of `add_lists` for the list that ends at each position."""
     for number in range(indptr.size - 1):
         n_hits, rank_of_first, total, capped, precisions = 0, 0, 0.0, 0.0, 0.0
         for at in range(indptr[number], indptr[number + 1]):
@@ -215,20 +183,6 @@ def find_best_prefixes(indptr: Longs, relevant: Bools, n_relevant: Ints, best: L
             if f1 > top:
                 top = f1
                 best[number] = at - start + 1
-
-
-@kernel
-def count_repeated_items(truth: Truth, history: Truth, repeated: Ints) -> None:
-    """repeated (n_rows,): distinct truth items that the user's history contains."""
-    start, end, items, stamp = truth.start, truth.end, truth.item, history.stamp
-    for row in range(repeated.size):
-        _stamp(history, row)
-        for k in range(start[row], end[row]):
-            item = items[k]
-            if stamp[item] == row:
-                stamp[item] = -1
-                repeated[row] += 1
-    stamp[:] = -1
 
 
 @kernel

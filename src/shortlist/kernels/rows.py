@@ -412,6 +412,8 @@ def starts(lengths: npt.NDArray[np.integer]) -> Longs:
 
 def sum_rows(indptr: Longs, values: npt.NDArray[Any]) -> Any:
     """(n_rows,) the sum of the values (n,) of each row, as differences of the running sum."""
+    if values.dtype == np.bool_:  # in a third of the time
+        return np.diff(np.searchsorted(np.flatnonzero(values), indptr))
     return np.diff(np.concatenate([[0], np.cumsum(values)])[indptr])
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import PER_USERS, ListValue, Money
-from shortlist.core.ragged import row_owners
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
 from shortlist.evaluation import (
     Comparison,
@@ -30,7 +30,6 @@ from shortlist.evaluation import (
 )
 from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
 from shortlist.evaluation.baselines import USUAL_LENGTH, top_confidence
-from shortlist.evaluation.ground_truth import GroundTruth
 from shortlist.evaluation.significance import PairedTest
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender
@@ -182,10 +181,8 @@ class ModelReport:
     @cached_property
     def hits_curve(self) -> Doubles:
         """Hits per 100 items shown if every list has 1, 2, … items, as many as `fixed_curve` has."""
-        ground = GroundTruth(self.truth, users=self.users)
-        chunk = ground.chunk(self.top_candidates)
-        rank = np.arange(chunk.indptr[-1]) - chunk.indptr[row_owners(chunk.indptr)]
-        hits = np.cumsum(np.bincount(rank, ground.relevant(chunk), self.fixed_curve.size))
+        labels, rank = label_lists(self.top_candidates, self.truth, self.users), self.top_candidates.positions
+        hits = np.cumsum(np.bincount(rank, labels.relevant, self.fixed_curve.size))
         shown = np.cumsum(np.bincount(rank, minlength=hits.size))
         curve: Doubles = (100 * hits / np.maximum(shown, 1))[: self.fixed_curve.size]
         return curve
