@@ -24,7 +24,7 @@ from earlier_snapshots import N_CANDIDATES, EarlierSnapshots
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
-from shortlist.auto.cutoff_choice import CutoffChoice, choose_cutoff, cross_validate, default_cutoffs
+from shortlist.auto.cutoff_choice import SelectedCutoff, choose_cutoff, cross_validate, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -124,7 +124,7 @@ def set_cutoffs(
     return found, expected_f1
 
 
-def select_cutoff(stage: Stage, lists: RankedLists) -> CutoffChoice:
+def select_cutoff(stage: Stage, lists: RankedLists) -> SelectedCutoff:
     """Choose the cutoff that is best on validation users it was not fitted on."""
     with stage.clock("choose the cutoff"):
         choice = choose_cutoff(lists, stage.truth, stage.train, default_cutoffs(N_CANDIDATES))
@@ -132,7 +132,7 @@ def select_cutoff(stage: Stage, lists: RankedLists) -> CutoffChoice:
     return choice
 
 
-def with_choice(choice: CutoffChoice) -> Cutoffs:
+def with_choice(choice: SelectedCutoff) -> Cutoffs:
     """Return the cutoffs of the table, the chosen one, and the chosen one with less coverage."""
     few = choice.cutoff.clone()
     if isinstance(few, ExpectedF1):

@@ -9,9 +9,9 @@ from rich.console import Console
 
 import shortlist as sl
 import shortlist.auto.fit as auto
-from shortlist.auto import choice as auto_choice
+from shortlist.auto import joint_selection
 from shortlist.auto import search as auto_search
-from shortlist.auto.choice import choose_jointly
+from shortlist.auto.joint_selection import choose_jointly
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import hold_out, hold_out_by_time
 from shortlist.core.metrics import Metric, metrics_to_optimize
@@ -147,7 +147,9 @@ def test_only_models_close_to_the_best_get_more_settings(monkeypatch, share, n_m
 
 
 def validated(name, data):
-    search = auto_search.Search(hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None)
+    search = auto_search.SettingsSearch(
+        hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None
+    )
     return search.run([name], optional=False)[0]
 
 
@@ -163,8 +165,8 @@ def test_never_worse_than_the_best_fixed_n_on_validation(model, data):
 
 def test_cutoff_that_only_wins_on_halves_is_not_selected(monkeypatch):
     found = validated("PersonalFrequency", shoppers())
-    bad = auto_choice.CutoffChoice("bad", FixedN(N=0), {"fixed N": 0.1, "bad": 0.2})
-    monkeypatch.setattr(auto_choice, "compare_cutoffs", lambda *_, **__: bad)
+    bad = joint_selection.SelectedCutoff("bad", FixedN(N=0), {"fixed N": 0.1, "bad": 0.2})
+    monkeypatch.setattr(joint_selection, "compare_cutoffs", lambda *_, **__: bad)
     choice = choose_jointly([found], "auto").cutoff
     assert choice.name == "fixed N"
     assert choice.reason.startswith("fitted on all validation users, 'bad' scores 0.0000")

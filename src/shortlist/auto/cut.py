@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.auto.cutoff_choice import FIXED, CutoffChoice, check_metric, choose_cutoff, default_cutoffs
+from shortlist.auto.cutoff_choice import FIXED, SelectedCutoff, check_metric, choose_cutoff, default_cutoffs
 from shortlist.core.metrics import Metric
 from shortlist.core.options import Count, check_value
 from shortlist.cutoff.base import Cutoff
@@ -278,7 +278,7 @@ def _choose(
     history: Interactions | None,
     cutoffs: Mapping[str, Cutoff],
     metric: str,
-) -> CutoffChoice:
+) -> SelectedCutoff:
     """The best cutoff if it beats the fixed N by more than one standard error, else the fixed N."""
     n_folds = N_FOLDS if len(lists) <= FEW_USERS and history is None else 2
     default = FIXED if FIXED in cutoffs else None

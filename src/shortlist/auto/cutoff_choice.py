@@ -123,7 +123,7 @@ def check_metric(
 
 
 @dataclass(frozen=True, eq=False)
-class CutoffChoice:
+class SelectedCutoff:
     """The selected cutoff, fitted on all users, and the scores of every cutoff that was tried.
 
     Parameters
@@ -165,7 +165,7 @@ def choose_cutoff(
     users: Iterable[Any] | None = None,
     n_folds: int = 2,
     default: str | None = None,
-) -> CutoffChoice:
+) -> SelectedCutoff:
     """Select a cutoff for ranked lists on validation data.
 
     Each cutoff is scored on users it was not fitted on, by cross-validation. The first cutoff that is not
@@ -197,7 +197,7 @@ def choose_cutoff(
 
     Returns
     -------
-    CutoffChoice
+    SelectedCutoff
         The selected cutoff, fitted on all users, and the scores of all cutoffs.
 
     Raises
@@ -272,7 +272,7 @@ def compare_cutoffs(
     users: pl.Series | None = None,
     n_folds: int = 2,
     default: str | None = None,
-) -> CutoffChoice:
+) -> SelectedCutoff:
     """What `choose_cutoff` selects, not yet fitted on all users."""
     by_user = cross_validate_all(
         cutoffs, lists, truth, history, metric, min(n_folds, len(lists)), users=users, money=money
@@ -285,7 +285,7 @@ def compare_cutoffs(
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
     reason = explain_choice(name, scores, names[0], metric)
-    return CutoffChoice(name, cutoffs[name].clone(), scores, reason, metric)
+    return SelectedCutoff(name, cutoffs[name].clone(), scores, reason, metric)
 
 
 def explain_choice(name: str, scores: Mapping[str, float], default: str, metric: str = "f1") -> str:

@@ -9,10 +9,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist.auto.choice import choose_jointly, held_out_score
-from shortlist.auto.cutoff_choice import BOUNDARY, CutoffChoice, check_metric
+from shortlist.auto.cutoff_choice import BOUNDARY, SelectedCutoff, check_metric
+from shortlist.auto.joint_selection import choose_jointly, held_out_score
 from shortlist.auto.progress import show_progress
-from shortlist.auto.search import Search
+from shortlist.auto.search import SettingsSearch
 from shortlist.auto.validation import (
     EpochProgress,
     Holdout,
@@ -196,7 +196,7 @@ def fit(
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
-        search = Search(
+        search = SettingsSearch(
             holdout,
             n_candidates,
             metric,
@@ -208,7 +208,7 @@ def fit(
             money,
         )
         validated = search.run(candidates, optional=models is None)
-        choice: CutoffChoice | None
+        choice: SelectedCutoff | None
         held_out: dict[str, Any] | None = None
         compared: dict[int, float] = {}
         if kept is not None and isinstance(cutoff, Guarantee):
@@ -351,7 +351,7 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
 
 
 # ------------------------------------------------------------------ the report
-def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
+def _warn_if_all_empty(best: Validation, choice: SelectedCutoff | None) -> None:
     """Issue a DataWarning if no validation user would get a list."""
     name, history, truth = type(best.model).__name__, best.holdout.history, best.holdout.truth
     if choice is not None:
@@ -362,7 +362,7 @@ def _warn_if_all_empty(best: Validation, choice: CutoffChoice | None) -> None:
         best.model.recommend(users, filter_seen=best.filter_seen, at=truth)  # warns by itself
 
 
-def _model_rows(search: Search, compared: dict[int, float], selected: int) -> list[dict[str, Any]]:
+def _model_rows(search: SettingsSearch, compared: dict[int, float], selected: int) -> list[dict[str, Any]]:
     """The rows of the models, the selected one first; those that were compared have a score as served."""
     rows = search.rows
     for number, score in compared.items():
@@ -371,9 +371,9 @@ def _model_rows(search: Search, compared: dict[int, float], selected: int) -> li
 
 
 def _report(
-    search: Search,
+    search: SettingsSearch,
     rows: list[dict[str, Any]],
-    choice: CutoffChoice | None,
+    choice: SelectedCutoff | None,
     held_out: dict[str, Any] | None,
 ) -> SelectionReport:
     scores = {} if choice is None else choice.scores
@@ -465,7 +465,7 @@ def in_history(data: Interactions, history: Interactions) -> Bools:
 
 def deploy(
     best: Validation, kept: GuaranteeData, guarantee: Guarantee, progress: EpochProgress | None
-) -> tuple[Recommender, CutoffChoice]:
+) -> tuple[Recommender, SelectedCutoff]:
     """Train without the tested interactions, test the guarantee, then add them as history only."""
     training, truth, description, later = kept.tested[:4]
     model = best.refit(training, progress=progress)
@@ -477,7 +477,7 @@ def deploy(
     reason = f"not compared with other cutoffs; {tested_on}"
     name = type(guarantee).__name__
     model.observe(truth if later is None else later)
-    return model, CutoffChoice(name, fitted, {name: score}, reason, best.metric)
+    return model, SelectedCutoff(name, fitted, {name: score}, reason, best.metric)
 
 
 # ------------------------------------------------------------------ refit

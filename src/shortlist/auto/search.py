@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from math import log2
 from typing import TYPE_CHECKING, Any
 
-from shortlist.auto.choice import HalfSelections
+from shortlist.auto.joint_selection import HalfSelections
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import Holdout, Validation, build_model
 from shortlist.core.metrics import Metric, Money
@@ -66,7 +66,7 @@ class EpochWatch:
 
 
 @dataclass(eq=False)
-class Search:
+class SettingsSearch:
     """Validates the first settings of all candidates, then further settings of those that may win."""
 
     holdout: Holdout

@@ -1033,10 +1033,10 @@ def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | Non
     return lists.head(limit, reason) if long.any() else replace(lists, reason=reason)
 
 
-Search = Callable[[Scores, Longs, int | None], Hits]  # the best candidates of some users
+SearchFunction = Callable[[Scores, Longs, int | None], Hits]  # the best candidates of some users
 
 
-def f1_boundaries(scores: Scores, n_items: int, search: Search) -> tuple[Floats, Hits | None]:
+def f1_boundaries(scores: Scores, n_items: int, search: SearchFunction) -> tuple[Floats, Hits | None]:
     """(n,) boundaries of scores, NaN for users without candidates; and the best candidates of all users.
 
     None instead of these if some of those above a boundary are not among them.

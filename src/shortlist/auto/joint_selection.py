@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist.auto.cutoff_choice import BOUNDARY, FIXED, CutoffChoice, compare_cutoffs, default_cutoffs
+from shortlist.auto.cutoff_choice import BOUNDARY, FIXED, SelectedCutoff, compare_cutoffs, default_cutoffs
 from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model
 from shortlist.core.metrics import Metric
 from shortlist.cutoff import Boundary
@@ -33,7 +33,7 @@ class JointChoice(NamedTuple):
     """A model, how its lists end, and the score of both."""
 
     validation: Validation
-    cutoff: CutoffChoice | None  # None: lists end at the model's boundary, or the request says N
+    cutoff: SelectedCutoff | None  # None: lists end at the model's boundary, or the request says N
     score: float
     compared: dict[int, float]  # the score that each compared model would be served with, by position
 
@@ -88,7 +88,7 @@ def _choose_cutoff(validation: Validation, cutoff: CutoffArgument) -> JointChoic
         fitted, name = validation.fit_cutoff(cutoff), type(cutoff).__name__
         score = validation.evaluate(fitted.apply(validation.candidates, history=history)).mean(metric)
         reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
-        return JointChoice(validation, CutoffChoice(name, fitted, {name: score}, reason, metric), score, {})
+        return JointChoice(validation, SelectedCutoff(name, fitted, {name: score}, reason, metric), score, {})
     money, lists = validation.money, validation.candidates
     gain, cost = (None, None) if money is None else (money.gain, money.cost)
     cutoffs = default_cutoffs(
@@ -105,7 +105,7 @@ def _choose_cutoff(validation: Validation, cutoff: CutoffArgument) -> JointChoic
     return JointChoice(validation, chosen, chosen.scores[chosen.name], {})
 
 
-def _fit_choice(best: Validation, choice: CutoffChoice) -> CutoffChoice:
+def _fit_choice(best: Validation, choice: SelectedCutoff) -> SelectedCutoff:
     """The cutoff fitted on all users, or a fixed N if that is better on all of them."""
     if choice.name == BOUNDARY:
         return choice
@@ -123,7 +123,7 @@ def _fit_choice(best: Validation, choice: CutoffChoice) -> CutoffChoice:
     )
     gain, cost = (None, None) if best.money is None else (best.money.gain, best.money.cost)
     fixed = default_cutoffs(best.n_candidates, metric=best.metric, gain=gain, cost=cost)[FIXED]
-    return CutoffChoice(FIXED, best.fit_cutoff(fixed), choice.scores, reason, best.metric)
+    return SelectedCutoff(FIXED, best.fit_cutoff(fixed), choice.scores, reason, best.metric)
 
 
 # ------------------------------------------------------------------ the score on users that did not choose

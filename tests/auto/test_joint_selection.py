@@ -10,8 +10,8 @@ import pytest
 
 import shortlist as sl
 import shortlist.auto.fit as auto
-from shortlist.auto import choice as auto_choice
-from shortlist.auto.choice import (
+from shortlist.auto import joint_selection
+from shortlist.auto.joint_selection import (
     HalfSelections,
     choose_jointly,
     find_finalists,
@@ -107,7 +107,7 @@ def test_a_joint_model_is_compared_with_its_own_boundary(cutoff, monkeypatch):
 
 
 def test_a_boundary_that_is_chosen_is_served_and_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(auto_choice, "default_cutoffs", lambda *_, **__: {"fixed N": FixedN(N=1)})
+    monkeypatch.setattr(joint_selection, "default_cutoffs", lambda *_, **__: {"fixed N": FixedN(N=1)})
     model = sl.fit(sl.load_dataset("sample"), models=sl.DKHRM(n_epochs=3))
     assert model.selection_.cutoffs[0]["cutoff"] == "the model's boundary"
     assert model.cutoff_ is None
@@ -165,9 +165,9 @@ def test_number_of_epochs_is_chosen_on_the_choosing_half(monkeypatch):
     found = Validation(model, hold_out(noise()), n_candidates=20).fit()
     selections = HalfSelections()
     selections.add(0, found)
-    seen, apply = [], auto_choice.choose_jointly
+    seen, apply = [], joint_selection.choose_jointly
     monkeypatch.setattr(
-        auto_choice,
+        joint_selection,
         "choose_jointly",
         lambda parts, cutoff: (seen.append(parts[0].model.n_epochs_), apply(parts, cutoff))[1],
     )
@@ -262,13 +262,13 @@ def test_damaged_scores_are_refused(damage):
 
 
 def test_halves_train_with_the_content_of_items(monkeypatch):
-    given, fit_model = [], auto_choice.fit_model
+    given, fit_model = [], joint_selection.fit_model
 
     def record(*args, items=None, **rest):
         given.append(items)
         return fit_model(*args, items=items, **rest)
 
-    monkeypatch.setattr(auto_choice, "fit_model", record)
+    monkeypatch.setattr(joint_selection, "fit_model", record)
     monkeypatch.setattr(sl.ContentProfile, "uses_epochs", True)  # as a model of another package may
     data = sl.load_dataset("sample")
     table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * (data.n_items // 2)})
