@@ -5,19 +5,20 @@ import pytest
 
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
+from shortlist.data.timeline import TREND_WINDOW
 from shortlist.kernels.snapshot_features import DAY, CandidateRules, replay_until, top_positive
-from shortlist.models.two_stage.snapshots import TREND_WINDOW, WINDOWS, EventReplay
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from tests.kernels.cases import baskets
 
 
-def layout(data, window=2):
+def whole(data, window=2):
     rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, window, 0.5, data.has_repeats)
-    return EventReplay(History.of(data), rules).layout
+    return EventReplay(History.of(data), rules).whole
 
 
 def test_trend_is_the_share_of_sales_in_the_window_before_the_row():
     data = baskets(2)
-    users, order = layout(data).log.users, np.argsort(data.time[data.baskets[:-1]], kind="stable")
+    users, order = whole(data).timeline.log.users, np.argsort(data.time[data.baskets[:-1]], kind="stable")
     rows = np.concatenate([np.arange(data.baskets[b], data.baskets[b + 1]) for b in order])
     basket = np.repeat(np.arange(data.n_baskets), np.diff(data.baskets))
     for number, row in enumerate(rows):
@@ -49,6 +50,6 @@ def test_best_sellers_are_those_of_the_last_full_hour(minute, expected):
     )
     at = minute * 60_000_000
     state = replay._take_state(at)
-    replay_until(replay.layout.log, state, replay.rules, np.arange(2, dtype=np.int32), at)
+    replay_until(replay.whole.timeline.log, state, replay.rules, np.arange(2, dtype=np.int32), at)
     for best in state.best:
         assert [data.items.values[int(i)] for i in best if i >= 0] == expected

@@ -24,9 +24,9 @@ from tests.kernels.cases import baskets
 DECAY = 0.5
 
 
-def layout(data, window=2, decay=DECAY):
+def whole(data, window=2, decay=DECAY):
     rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, window, decay, data.has_repeats)
-    return EventReplay(History.of(data), rules).layout
+    return EventReplay(History.of(data), rules).whole
 
 
 def plain_pairs(log, positions, window, decay=DECAY):
@@ -58,7 +58,7 @@ def listed(log, positions, kind, n_items):
 @pytest.mark.parametrize("window", [0, 1, 2, 5])
 def test_pairs_are_those_of_the_window_and_no_others(window, reverse):
     data = baskets(window)
-    log, positions = layout(data).log, (3, 15)
+    log, positions = whole(data).timeline.log, (3, 15)
     new = listed(log, positions, PairKind(window, DECAY, reverse), data.n_items)
     found = [
         (i, int(j), float(weight))
@@ -75,7 +75,7 @@ def test_pairs_are_those_of_the_window_and_no_others(window, reverse):
 @pytest.mark.parametrize("reverse", [False, True])
 def test_room_is_counted_for_every_row_with_every_other(reverse):
     data = baskets(1)
-    log, room = layout(data).log, np.zeros(data.n_items, np.int64)
+    log, room = whole(data).timeline.log, np.zeros(data.n_items, np.int64)
     none = (np.empty(0, kind) for kind in (np.int32, np.float32, np.int16))
     new = NewPairs(room.copy(), room, *none)
     list_pairs(log, np.array([0, log.order.size]), PairKind(1, DECAY, reverse), new)
@@ -89,13 +89,13 @@ def test_room_is_counted_for_every_row_with_every_other(reverse):
 
 def test_sixty_items_of_a_large_basket_form_pairs():
     data = Interactions.from_tuples([(1, f"i{k}", 0) for k in range(70)])
-    new = listed(layout(data).log, (0, 1), PairKind(0, DECAY, False), data.n_items)
+    new = listed(whole(data).timeline.log, (0, 1), PairKind(0, DECAY, False), data.n_items)
     assert (new.end - new.begin).sum() == 60 * 59
 
 
 def test_weightless_transitions_are_no_pairs():
     data = baskets(2)
-    log = layout(data).log
+    log = whole(data).timeline.log
     new = listed(log, (0, log.order.size), PairKind(5, 0.0, False), data.n_items)
     n = sum(weight > 0 for _, _, weight in plain_pairs(log, (0, log.order.size), 5, 0.0))
     assert (new.end - new.begin).sum() == n > 0
@@ -151,7 +151,7 @@ def test_tables_after_each_solution(monkeypatch, most):
     for name, value in {"LINKS_FIRST_BASKETS": 4, "LINKS_GROWTH": 1.4, "MAX_LINKS": most}.items():
         monkeypatch.setattr(rolling_links, name, value)
     data = baskets(5)
-    rolling = layout(data).links
+    rolling = whole(data).links
     assert rolling.sizes.size > 4
     kinds = {"together": (0, False), "after": (2, False), "before": (2, True)}
     for name, (window, reverse) in kinds.items():
@@ -177,7 +177,7 @@ def test_tables_after_each_solution(monkeypatch, most):
 def test_a_solution_does_not_depend_on_those_asked_for_before(monkeypatch):
     monkeypatch.setattr(rolling_links, "MAX_LINKS", 2)
     data = baskets(6)
-    asked, fresh = layout(data).links, layout(data).links
+    asked, fresh = whole(data).links, whole(data).links
     last = asked.sizes.size
     for number in (2, last, 1, last - 1):
         asked.solution(number)
@@ -192,7 +192,7 @@ def test_a_solution_does_not_depend_on_those_asked_for_before(monkeypatch):
 def test_steps_counted_at_once_give_the_bits_of_single_steps(monkeypatch, most, max_pairs):
     for name, value in {"LINKS_FIRST_BASKETS": 4, "LINKS_GROWTH": 1.2, "MAX_LINKS": most}.items():
         monkeypatch.setattr(rolling_links, name, value)
-    single, many = (layout(baskets(7), decay=0.7).links for _ in range(2))
+    single, many = (whole(baskets(7), decay=0.7).links for _ in range(2))
     for number in range(1, single.sizes.size):
         single.solution(number)
     monkeypatch.setattr(rolling_links, "MAX_PAIRS", max_pairs)

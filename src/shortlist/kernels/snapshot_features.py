@@ -24,13 +24,6 @@ class UserLog(NamedTuple):
     trend: Doubles  # (n_rows,) the item's share of recent sales just before the basket
 
 
-class Order(NamedTuple):
-    """Baskets by time."""
-
-    basket: Longs  # (n,) their numbers
-    time: Longs  # (n,) ascending
-
-
 class EventLog(NamedTuple):
     """The history of all known users, and the order in which its baskets happened.
 
@@ -41,36 +34,12 @@ class EventLog(NamedTuple):
     users: UserLog
     owner: Ints  # (n_copies,) user of each basket
     first: Longs  # (n_copies,) the first basket of the user among the copies written with a basket
-    settled: Order  # the baskets by time, but for the last ones
-    tail: Order  # the last ones
-
-    @property
-    def size(self) -> int:
-        """Number of baskets."""
-        return self.settled.time.size + self.tail.time.size
-
-    @property
-    def order(self) -> Longs:
-        """(n_baskets,) basket numbers by time."""
-        return np.concatenate([self.settled.basket, self.tail.basket])
+    order: Longs  # (n_baskets,) basket numbers by time
+    time: Longs  # (n_baskets,) ascending
 
     def count_before(self, at: Longs) -> Longs:
         """(n,) number of baskets before each time."""
-        return np.searchsorted(self.settled.time, at) + np.searchsorted(self.tail.time, at)
-
-
-@inlined
-def basket_at(log: EventLog, position: int) -> int:
-    """Return the number of the basket at a position in order of time."""
-    n = log.settled.basket.size
-    return int(log.settled.basket[position] if position < n else log.tail.basket[position - n])
-
-
-@inlined
-def time_at(log: EventLog, position: int) -> int:
-    """Return the time of the basket at a position."""
-    n = log.settled.time.size
-    return int(log.settled.time[position] if position < n else log.tail.time[position - n])
+        return np.searchsorted(self.time, at)
 
 
 class ItemStats(NamedTuple):
@@ -130,7 +99,7 @@ class SalesWindow(NamedTuple):
 @inlined
 def _count_sales(log: EventLog, window: SalesWindow, position: int, sign: int) -> None:
     """Add the sales of a basket, or subtract them."""
-    b, users = basket_at(log, position), log.users
+    b, users = log.order[position], log.users
     for row in range(users.baskets[b], users.baskets[b + 1]):
         window.sold[users.item[row]] += sign
     window.sold[-1] += sign * (users.baskets[b + 1] - users.baskets[b])
@@ -140,7 +109,7 @@ def _count_sales(log: EventLog, window: SalesWindow, position: int, sign: int) -
 def _move_window(log: EventLog, window: SalesWindow, oldest: int, end: int) -> None:
     """Move the window to the baskets before position `end` that are not before the time `oldest`."""
     low, high = window.edges[0], window.edges[1]
-    if end <= low or low == high or time_at(log, high - 1) < oldest:  # no basket remains
+    if end <= low or low == high or log.time[high - 1] < oldest:  # no basket remains
         for position in range(low, high):
             _count_sales(log, window, position, -1)
         low = high = end
@@ -148,10 +117,10 @@ def _move_window(log: EventLog, window: SalesWindow, oldest: int, end: int) -> N
         _count_sales(log, window, position, 1)
     for position in range(end, high):
         _count_sales(log, window, position, -1)
-    while low < end and time_at(log, low) < oldest:
+    while low < end and log.time[low] < oldest:
         _count_sales(log, window, low, -1)
         low += 1
-    while low > 0 and time_at(log, low - 1) >= oldest:
+    while low > 0 and log.time[low - 1] >= oldest:
         low -= 1
         _count_sales(log, window, low, 1)
     window.edges[0], window.edges[1] = low, end
@@ -191,12 +160,12 @@ def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: 
     users, n_items, end = log.users, item_stats.sold.size, item_stats.cursor[0]
     for w in range(windows.size):
         at = item_stats.cursor[1 + w]
-        if (end - at) * 8 > n_items and time_at(log, end - 1) < until - windows[w]:
+        if (end - at) * 8 > n_items and log.time[end - 1] < until - windows[w]:
             item_stats.recent[w, :] = 0.0  # nothing is left in the window, and much would have to be dropped
             item_stats.total[1 + w] = 0.0
             at = end
-        while at < end and time_at(log, at) < until - windows[w]:
-            b = basket_at(log, at)
+        while at < end and log.time[at] < until - windows[w]:
+            b = log.order[at]
             for row in range(users.baskets[b], users.baskets[b + 1]):
                 item_stats.recent[w, users.item[row]] -= 1
                 item_stats.total[1 + w] -= 1
@@ -231,10 +200,10 @@ def _count_items(log: EventLog, b: int, item_stats: ItemStats) -> None:
 @inlined
 def _count_until(log: EventLog, state: ReplayState, rules: CandidateRules, until: int) -> None:
     """Count every basket before `until`, and no other."""
-    item_stats, n = state.item_stats, log.settled.time.size + log.tail.time.size
-    while item_stats.cursor[0] < n and time_at(log, item_stats.cursor[0]) < until:
-        _slide_windows(log, item_stats, rules.windows, time_at(log, item_stats.cursor[0]))
-        _count_items(log, basket_at(log, item_stats.cursor[0]), item_stats)
+    item_stats, n = state.item_stats, log.order.size
+    while item_stats.cursor[0] < n and log.time[item_stats.cursor[0]] < until:
+        _slide_windows(log, item_stats, rules.windows, log.time[item_stats.cursor[0]])
+        _count_items(log, log.order[item_stats.cursor[0]], item_stats)
         item_stats.cursor[0] += 1
     _slide_windows(log, item_stats, rules.windows, until)
 
@@ -263,7 +232,7 @@ def advance(log: EventLog, state: ReplayState, rules: CandidateRules, all_items:
         return
     item_stats, hour = state.item_stats, at // HOUR
     # before the first full hour with sales, best sellers are computed as of `at` itself
-    by_hour = log.settled.time.size + log.tail.time.size > 0 and time_at(log, 0) < hour * HOUR
+    by_hour = log.order.size > 0 and log.time[0] < hour * HOUR
     for step in range(2):  # to the hour, then to the time: one copy of the code for both
         if step == 1 or (by_hour and hour != state.clock[1]):
             _count_until(log, state, rules, at if step else hour * HOUR)
@@ -332,7 +301,7 @@ def list_pairs(
     for position in range(edges[0], edges[-1]):
         while position >= edges[step + 1]:
             step += 1
-        b = basket_at(log, position)
+        b = log.order[position]
         first = max(b - kind.window, log.first[b]) if kind.window else b
         to_first, to_end = users.baskets[b], min(users.baskets[b + 1], users.baskets[b] + MAX_PAIRED)
         for earlier in range(first, b if kind.window else b + 1):
@@ -506,7 +475,7 @@ def _clear_links(scratch: Scratch) -> None:
             scratch.dirty[c] = False
 
 
-class Top(NamedTuple):
+class LargestValues(NamedTuple):
     """Room for the ids of the largest values, largest first."""
 
     values: Floats  # (n,)
@@ -514,18 +483,18 @@ class Top(NamedTuple):
 
 
 @inlined
-def _insert(top: Top, size: int, value: float, i: int) -> int:
+def _insert(largest: LargestValues, size: int, value: float, i: int) -> int:
     """Insert an id, after those with equal values; return the number of ids."""
-    at = size if size < top.ids.size else size - 1
-    while at > 0 and top.values[at - 1] < value:
-        top.values[at], top.ids[at] = top.values[at - 1], top.ids[at - 1]
+    at = size if size < largest.ids.size else size - 1
+    while at > 0 and largest.values[at - 1] < value:
+        largest.values[at], largest.ids[at] = largest.values[at - 1], largest.ids[at - 1]
         at -= 1
-    top.values[at], top.ids[at] = value, i
-    return min(size + 1, top.ids.size)
+    largest.values[at], largest.ids[at] = value, i
+    return min(size + 1, largest.ids.size)
 
 
 @inlined
-def top_neighbors(scratch: Scratch, together: Top, after: Top) -> tuple[int, int]:
+def top_neighbors(scratch: Scratch, together: LargestValues, after: LargestValues) -> tuple[int, int]:
     """Find the items with the largest sums together and after; return how many there are.
 
     Both in one pass over the links, most of which are below the smallest of the largest.
@@ -592,7 +561,9 @@ def score_ease(ease: EASEWeights, scratch: Scratch, n_own: int) -> None:
 
 
 @inlined
-def _propose_ease(rules: CandidateRules, ease: EASEWeights, scratch: Scratch, mark: int, top: Top) -> int:
+def _propose_ease(
+    rules: CandidateRules, ease: EASEWeights, scratch: Scratch, mark: int, largest: LargestValues
+) -> int:
     """Find the items with the highest EASE scores that are not candidates yet; return their number."""
     size, least = 0, np.float32(0)
     for row in range(ease.items.size):
@@ -600,9 +571,9 @@ def _propose_ease(rules: CandidateRules, ease: EASEWeights, scratch: Scratch, ma
         if value > least:
             i = ease.items[row]
             if scratch.candidate[i] != mark and (rules.has_repeats or scratch.bought[i] != mark):
-                size = _insert(top, size, value, i)
-                if size == top.ids.size:
-                    least = top.values[size - 1]
+                size = _insert(largest, size, value, i)
+                if size == largest.ids.size:
+                    least = largest.values[size - 1]
     return size
 
 
@@ -623,8 +594,8 @@ def propose(
     n = 0
     # if own items are not proposed, twice as many neighbors and followers are
     width = rules.per_source if rules.has_repeats else 2 * rules.per_source
-    together = Top(np.empty(width, np.float32), np.empty(width, np.int32))
-    after = Top(np.empty(width, np.float32), np.empty(width, np.int32))
+    together = LargestValues(np.empty(width, np.float32), np.empty(width, np.int32))
+    after = LargestValues(np.empty(width, np.float32), np.empty(width, np.int32))
     n_together, n_after = top_neighbors(scratch, together, after)
     for source in range(7):
         if source == 0:
@@ -636,7 +607,8 @@ def propose(
             proposed = best[source - 3]
         else:
             most = max(rules.per_source // 2, 1)
-            size = _propose_ease(rules, ease, scratch, mark, Top(after.values[:most], after.ids[:most]))
+            most_liked = LargestValues(after.values[:most], after.ids[:most])
+            size = _propose_ease(rules, ease, scratch, mark, most_liked)
             proposed = after.ids[:size]
         for i in proposed:
             if i >= 0 and scratch.candidate[i] != mark and (rules.has_repeats or scratch.bought[i] != mark):

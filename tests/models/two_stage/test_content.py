@@ -81,7 +81,7 @@ def test_features_by_hand():
         "content_kind_profile", "content_kind_latest", "content_price_relative", "content_listed_days",
         "content_linked", "content_companions",
     )  # fmt: skip
-    log = TwoStage(**SMALL)._replay(history).layout.log.users
+    log = TwoStage(**SMALL)._replay(history).whole.timeline.log.users
     at = Snapshots(np.array([0, 0], np.int32), np.array([DAY, 3 * DAY]), np.array([-1, -1]))
     w = data.items.lookup(["w"])[0]
     links = {"xz": 3, "zx": 3, "wy": 2, "yw": 2}
@@ -106,11 +106,11 @@ def test_features_by_hand():
 
 def test_new_items_of_the_users_kind_are_proposed():
     model = fitted()
-    layout, content = model._state.replay.layout, model._state.content
-    first = layout.first_sales
+    timeline, content = model._state.replay.whole.timeline, model._state.content
+    first = timeline.first_sales
     at = 30 * DAY
     for user in ("u00", "u01", "u02"):
-        sets = content.propose(layout.log.users, snapshot(model, user, at), first, layout.end, 6)
+        sets = content.propose(timeline.log.users, snapshot(model, user, at), first, timeline.end, 6)
         ids = model.items_.to_ids(sets.items).to_list()
         assert ids
         assert {int(one[1:]) % 3 for one in ids} == {int(user[1:]) % 3}
@@ -121,11 +121,11 @@ def test_new_items_of_the_users_kind_are_proposed():
 def test_items_without_sales_are_proposed_after_the_history_only():
     model = TwoStage(**SMALL).fit(shop(), items=table())
     model.add_items(table(3).with_columns(pl.Series("item_id", ["n0", "n1", "n2"])))
-    layout, content = model._state.replay.layout, model._state.content
-    first = layout.first_sales
+    timeline, content = model._state.replay.whole.timeline, model._state.content
+    first = timeline.first_sales
     new = model.items_.lookup(["n0"])[0]
-    for at, known in ((layout.end - 1, False), (layout.end, True)):
-        sets = content.propose(layout.log.users, snapshot(model, "u00", at), first, layout.end, 60)
+    for at, known in ((timeline.end - 1, False), (timeline.end, True)):
+        sets = content.propose(timeline.log.users, snapshot(model, "u00", at), first, timeline.end, 60)
         assert (new in sets.items) == known
     lists = model.recommend(["u00", "u01"], candidates=["n0", "n1", "n2"], N=3)
     assert lists.lengths.tolist() == [3, 3]
@@ -193,7 +193,7 @@ def test_first_sales_are_the_earliest_of_each_item():
     data = Interactions.of(shop())
     model = TwoStage(**SMALL).fit(data)
     model.observe([("u00", "unsold until now", "2035-01-01")])
-    sales = model._state.replay.layout.first_sales
+    sales = model._state.replay.whole.timeline.first_sales
     table = data.to_frame().group_by("item_id").agg(pl.col("timestamp").min())
     expected = {item: time.timestamp() * 1e6 for item, time in table.iter_rows()}
     found = dict(zip(model.items_.values.to_list(), sales.tolist(), strict=True))

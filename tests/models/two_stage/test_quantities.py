@@ -105,7 +105,7 @@ def lists(model, **request):
 
 
 def test_returns_are_not_purchases(fitted):
-    log = fitted._state.replay.layout.log.users
+    log = fitted._state.replay.whole.timeline.log.users
     data = fitted.history_
     assert log.item.size == (data.weight >= 0).sum() < data.n_rows
 
@@ -149,7 +149,7 @@ def test_observing_in_pieces_is_the_joined_history(tmp_path):
 def test_without_weighting_nothing_is_added():
     data = build([row for row in random_rows() if row[3] > 0])
     replay = EventReplay(History.of(data), sl.TwoStage()._rules(data))
-    assert replay.layout.quantities is None
+    assert replay.whole.quantities is None
     assert sl.TwoStage()._feature_names(None) == FEATURES
 
 

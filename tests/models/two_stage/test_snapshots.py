@@ -9,13 +9,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.data import timeline
 from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
+from shortlist.data.timeline import event_times
 from shortlist.kernels.snapshot_features import DAY, N_LATEST, N_LINKED, CandidateRules, Snapshots
 from shortlist.models.two_stage import snapshots
 from shortlist.models.two_stage.features import FEATURES, compute_features
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Rolling, event_times
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Rolling
 
 PER_SOURCE, WINDOW, DECAY = 4, 2, 0.5
 EASE = {"FIRST_BASKETS": 6, "GROWTH": 1.5, "MAX_ITEMS": 9, "REG": 2.0}
@@ -244,7 +246,7 @@ def computed(data, has_repeats, snapshots):
     """(number, items, features, labels) of each snapshot."""
     rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, has_repeats)
     replay = EventReplay(History.of(data), rules)
-    for block in compute_features(replay, replay.layout.log.users, snapshots):
+    for block in compute_features(replay, replay.whole.timeline.log.users, snapshots):
         for k in range(block.indptr.size - 1):
             part = slice(block.indptr[k], block.indptr[k + 1])
             yield (
@@ -355,7 +357,7 @@ def test_the_first_basket_of_all_is_a_target_and_no_sales_give_no_candidates():
     assert dict(zip(after[1].tolist(), after[3].tolist(), strict=True)) == {0: True, 1: False}
     rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
     replay = EventReplay(History.of(data), rules)
-    (block,) = compute_features(replay, replay.layout.log.users, snapshots)
+    (block,) = compute_features(replay, replay.whole.timeline.log.users, snapshots)
     assert block.non_empty.tolist() == [False, True]
 
 
@@ -372,11 +374,6 @@ def test_later_events_change_nothing():
         np.testing.assert_array_equal(features, features_2)
 
 
-def test_without_times_baskets_are_a_day_apart():
-    frame = {"user_id": ["a", "a", "b"], "item_id": ["x", "y", "x"], "basket_id": [1, 2, 3]}
-    assert event_times(Interactions.from_frame(pl.DataFrame(frame))).tolist() == [0, DAY, 0]
-
-
 def test_sessions_without_times_end_just_before_the_prediction():
     history = Interactions.from_tuples([(0, 0, 10), (0, 1, 20), (1, 0, 15)])
     rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, 4, 2, 0.5, True)
@@ -389,7 +386,7 @@ def test_sessions_without_times_end_just_before_the_prediction():
 
 def test_solutions_are_taken_over_from_baskets_before_the_first_new_one():
     rules = CandidateRules(np.array(WINDOWS, np.int64) * DAY, PER_SOURCE, WINDOW, DECAY, True)
-    known = EventReplay(History.of(purchases(0)), rules).layout.ease
+    known = EventReplay(History.of(purchases(0)), rules).whole.ease
     known.solution(1)
     last = int(np.sort(known.log.users.time)[known.sizes[0] - 1])
     for until, taken in ((last, {}), (last + 1, {1})):
@@ -407,7 +404,7 @@ class WithoutSolutions(Rolling):
 @pytest.mark.parametrize(("first", "growth"), [(3, 1.3), (6, 1.5), (4, 2.0)])
 def test_solutions_are_as_many_as_fit_into_the_baskets(first, growth):
     for n in range(1, 120):
-        sizes = WithoutSolutions(SimpleNamespace(size=n), 1, first, growth).sizes
+        sizes = WithoutSolutions(SimpleNamespace(order=np.empty(n)), 1, first, growth).sizes
         expected = sorted({int(first * growth**k) for k in range(30)})
         assert sizes.tolist() == [size for size in expected if size <= n]
 
@@ -417,7 +414,7 @@ def test_replay_without_times_observes():
     history = History.of(Interactions.from_tuples([(0, 0), (0, 1), (1, 0)]))
     longer, new = history.append(Events(Interactions.from_tuples([(1, 1)])))
     replay = EventReplay(history, rules)
-    assert replay.layout.log.size
+    assert replay.whole.timeline.log.order.size
     assert replay.observe(longer, rules, new).history.n_rows == 4
 
 
@@ -428,8 +425,12 @@ def feature_bits(replay):
     """Features of all users and of sessions: five days before the end of the history, there, and later."""
     n, bits = replay.history.n_users, []
     sessions = replay.history.rows_of(np.arange(4, dtype=np.int32))
-    for at in (replay.layout.end - 5 * DAY, replay.layout.end, replay.layout.end + 2 * DAY):
-        logs = replay.layout.log.users, replay.session_log(sessions, np.full(4, at))
+    for at in (
+        replay.whole.timeline.end - 5 * DAY,
+        replay.whole.timeline.end,
+        replay.whole.timeline.end + 2 * DAY,
+    ):
+        logs = replay.whole.timeline.log.users, replay.session_log(sessions, np.full(4, at))
         for users, n_shown in zip(logs, (n, 4), strict=True):
             shown = Snapshots(np.arange(n_shown, dtype=np.int32), np.full(n_shown, at), np.full(n_shown, -1))
             for block in compute_features(replay, users, shown):
@@ -460,9 +461,10 @@ def observe(replay, events):
 @pytest.mark.parametrize("seed", range(3))
 def test_small_batches_give_the_bits_of_the_whole_history(monkeypatch, seed, unsettled, max_copies):
     monkeypatch.setattr(snapshots, "UNSETTLED", unsettled)
-    monkeypatch.setattr(snapshots, "MAX_COPIES", max_copies)
-    grow, grown = snapshots._grow_layout, []
-    monkeypatch.setattr(snapshots, "_grow_layout", lambda *a: grown.append(grow(*a)) or grown[-1])
+    monkeypatch.setattr(timeline, "UNSETTLED", unsettled)
+    monkeypatch.setattr(timeline, "MAX_COPIES", max_copies)
+    grow, grown = timeline.Timeline.grow, []
+    monkeypatch.setattr(timeline.Timeline, "grow", lambda *a: grown.append(grow(*a)) or grown[-1])
     replay = EventReplay(History.of(purchases(seed)), RULES)
     feature_bits(replay)
     for number, events in enumerate(batches(seed)):
@@ -470,10 +472,10 @@ def test_small_batches_give_the_bits_of_the_whole_history(monkeypatch, seed, uns
         if number % 5 != 2:  # else nobody asks between two batches
             whole = EventReplay(History.of(replay.history.merged), RULES)
             assert feature_bits(replay) == feature_bits(whole)
-            assert np.array_equal(replay.layout.first_sales, whole.layout.first_sales)
-    used = [layout is not None for layout in grown]
+            assert np.array_equal(replay.whole.timeline.first_sales, whole.whole.timeline.first_sales)
+    used = [longer is not None for longer in grown]
     assert sum(used) > 5
-    assert not all(used)
+    assert all(used) == (max_copies == 50)
 
 
 def test_versions_of_a_history_are_read_while_others_grow_from_them():
@@ -493,17 +495,5 @@ def test_versions_of_a_history_are_read_while_others_grow_from_them():
 def _observe_all(replay, chain):
     for events in chain:
         replay = observe(replay, events)
-        assert replay.layout.log.size
+        assert replay.whole.timeline.log.order.size
     return replay
-
-
-def test_columns_grow_in_place_and_earlier_ones_stay():
-    start = snapshots.Column(np.arange(8))
-    one = start.append(np.array([8]))
-    two, other = one.append(np.array([9])), one.append(np.array([-1]))
-    assert np.shares_memory(one.values, two.values)
-    assert not np.shares_memory(two.values, other.values)
-    assert start.values.tolist() == list(range(8))
-    assert two.values.tolist() == list(range(10))
-    assert other.values.tolist() == [*range(9), -1]
-    assert not two.values.flags.writeable

@@ -376,7 +376,7 @@ def test_sessions_replay_nothing_at_the_end_of_the_history(monkeypatch):
     state = model._state.replay._at_end
     before = pickle.dumps(state)
     monkeypatch.setattr("shortlist.models.two_stage.snapshots.replay_until", None)
-    monkeypatch.setattr("shortlist.models.two_stage.snapshots._build_layout", None)
+    monkeypatch.setattr("shortlist.data.timeline.Timeline.of", None)
     model.recommend(history={"s": ["i05"]}, N=3)
     model.recommend(["u01"], N=3, at="1970-04-01")
     assert model._state.replay._at_end is state

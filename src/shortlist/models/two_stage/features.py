@@ -115,10 +115,10 @@ def compute_features(
         return
     states = replay.states(min(thread_count(), len(ranges)), int(snapshots.at[0]), int(snapshots.at[-1]))
 
-    layout = replay.layout
+    whole = replay.whole
 
     def solve(number: int) -> Solutions:
-        return layout.links.solution(ranges[number].links), layout.ease.solution(ranges[number].ease)
+        return whole.links.solution(ranges[number].links), whole.ease.solution(ranges[number].ease)
 
     def compute(number: int, solutions: Solutions) -> FeatureRows:
         state, block_range = states[number % len(states)], ranges[number]
@@ -147,9 +147,9 @@ def _propose_content(
     content: ItemContent, replay: EventReplay, users: UserLog, snapshots: Snapshots, block_range: BlockRange
 ) -> GivenCandidates:
     """New items with similar content, in addition to the proposed candidates."""
-    layout, selected = replay.layout, _slice(snapshots, block_range.first, block_range.last)
-    end = content.learned_until if replay.history.has_times else layout.end
-    sets = content.propose(users, selected, layout.first_sales, end, replay.rules.per_source)
+    whole, selected = replay.whole, _slice(snapshots, block_range.first, block_range.last)
+    end = content.learned_until if replay.history.has_times else whole.timeline.end
+    sets = content.propose(users, selected, whole.timeline.first_sales, end, replay.rules.per_source)
     before = np.zeros(block_range.first, np.int64)  # numbers count from the first snapshot of all blocks
     return GivenCandidates(read_only(np.concatenate([before, sets.indptr])), read_only(sets.items), False)
 
@@ -175,8 +175,8 @@ def _plan_blocks(
     most = 0 if given.only else (MAX_SOURCES + has_content) * replay.rules.per_source
     most += int(row_lengths(given.starts).max(initial=0))
     size = max(1, min(BLOCK, BLOCK_ROWS // max(most, 1)))
-    layout = replay.layout
-    links, ease = (rolling.solutions_before(snapshots.at) for rolling in (layout.links, layout.ease))
+    whole = replay.whole
+    links, ease = (rolling.solutions_before(snapshots.at) for rolling in (whole.links, whole.ease))
     edges = np.flatnonzero(np.diff(links + ease, prepend=-1, append=-1))  # both only grow
     return [
         BlockRange(first, min(first + size, int(end)), int(links[first]), int(ease[first]))
@@ -224,7 +224,7 @@ def _compute_block(
         np.empty((last - first, N_USER_FEATURES), np.float32),
         np.empty(last - first, np.bool_),
     )
-    log, scratch = replay.layout.log, replay.take_scratch()
+    log, scratch = replay.whole.timeline.log, replay.take_scratch()
     rate = float(negative_rate)
     fill_features(log, state, users, replay.rules, solutions, scratch, snapshots, given, rate, out)
     replay.return_scratch(scratch)

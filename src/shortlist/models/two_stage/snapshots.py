@@ -1,18 +1,17 @@
 """Snapshots: users at points in time, and the item statistics that were known then."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from threading import Lock, RLock
+from threading import RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from shortlist.core.glm import fit_item_weights
-from shortlist.core.ragged import row_lengths, row_owners
+from shortlist.core.ragged import row_lengths
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, without_negative
+from shortlist.data.timeline import BEFORE_ALL, UNSETTLED, Timeline, event_times, new_window
 from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.snapshot_features import (
     CHUNK,
@@ -25,15 +24,11 @@ from shortlist.kernels.snapshot_features import (
     Links,
     LinkTable,
     NewPairs,
-    Order,
     PairKind,
     ReplayState,
-    SalesWindow,
     Scratch,
     Snapshots,
     UserLog,
-    fill_gaps,
-    fill_trend,
     list_pairs,
     merge_links,
     replay_until,
@@ -174,9 +169,9 @@ class Rolling(ABC, Generic[T]):
 
     def __init__(self, log: EventLog, n_items: int, first: int, growth: float) -> None:
         self.log, self.n_items = log, n_items
-        n_steps = int(np.log(max(log.size / first, 1)) / np.log(growth)) + 2
+        n_steps = int(np.log(max(log.order.size / first, 1)) / np.log(growth)) + 2
         sizes = np.unique((first * growth ** np.arange(n_steps)).astype(np.int64))
-        self.sizes = sizes[sizes <= log.size]  # the last one rounded down may be small enough
+        self.sizes = sizes[sizes <= log.order.size]  # the last one rounded down may be small enough
         self._cache: dict[int, T] = {}
         self._lock = RLock()
 
@@ -350,193 +345,24 @@ def _extend_table(table: LinkTable, more: int) -> LinkTable:
 
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
-TREND_WINDOW = WINDOWS[1] * DAY
-UNSETTLED = 2000  # baskets at the end among which late events are expected
-MAX_COPIES = 2  # the log is written anew when it holds more than so many times the rows of the history
 MAX_STATES = 2  # replay states kept for later times, in addition to the one at the end of the history
-BEFORE_ALL, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-class Column:
-    """Values that grow at the end without a copy of the others; earlier columns stay as they were."""
+class WholeHistory(NamedTuple):
+    """What is computed from a history as a whole; never modified."""
 
-    def __init__(self, values: npt.NDArray[Any], buffer: "Buffer | None" = None) -> None:
-        self.values = read_only(values)
-        self._buffer = Buffer(values, values.size, Lock()) if buffer is None else buffer
-
-    def append(self, more: npt.NDArray[Any]) -> "Column":
-        """The column with more values; written in place if no other column has grown from this one."""
-        n, buffer = self.values.size, self._buffer
-        end = n + more.size
-        with buffer.lock:
-            if buffer.used != n or end > buffer.array.size:
-                array = np.empty(end + end // 4, self.values.dtype)
-                array[:n] = self.values
-                buffer = Buffer(array, n, Lock())
-            buffer.array[n:end] = more
-            buffer.used = end
-        return Column(buffer.array[:end], buffer)
-
-
-@dataclass
-class Buffer:
-    """Room for the values of columns, of which the first `used` never change."""
-
-    array: npt.NDArray[Any]
-    used: int
-    lock: Lock
-
-
-class LogColumns(NamedTuple):
-    """The columns of an `EventLog`, which grow with the events."""
-
-    item: Column
-    gap: Column
-    trend: Column
-    baskets: Column
-    time: Column
-    owner: Column
-    first: Column
-    order: Column  # settled
-    order_time: Column
-
-    def append(self, **more: npt.NDArray[Any]) -> "LogColumns":
-        """With more values in some of the columns."""
-        return self._replace(**{name: getattr(self, name).append(values) for name, values in more.items()})
-
-    def log(self, user_baskets: Longs, tail: Order) -> EventLog:
-        """The log with these columns."""
-        item, gap, trend, baskets, time, owner, first, *order = (column.values for column in self)
-        users = UserLog(read_only(user_baskets), baskets, item, time, gap, trend)
-        return EventLog(users, owner, first, Order(*order), Order(*map(read_only, tail)))
-
-
-class Layout(NamedTuple):
-    """The history in order of time; never modified."""
-
-    log: EventLog
-    columns: LogColumns
-    first_sales: Longs  # (n_items,) time of the first sale; NEVER for an item without any
+    timeline: Timeline
     links: RollingLinks
     ease: RollingEASE
-    end: int  # just after the last event
-    settled: int  # time before which few new events are expected
     quantities: Quantities | None  # None if rows count 1
 
-
-def event_times(data: Interactions) -> Longs:
-    """(n_baskets,) microseconds; without timestamps, a user's baskets are a day apart."""
-    if data.time is not None:
-        return np.asarray(data.time[data.baskets[:-1]], np.int64)
-    return (np.arange(data.n_baskets) - data.user_baskets[_owner(data)]) * DAY
-
-
-def _owner(data: Interactions) -> Ints:
-    return row_owners(data.user_baskets).astype(np.int32)
-
-
-def _spans(user_baskets: Longs) -> Longs:
-    """(n_users, 2) each user's first basket and the one after the last, from their starts (n_users + 1,)."""
-    return np.stack([user_baskets[:-1], user_baskets[1:]], axis=1)
-
-
-def _fill_gaps(data: Interactions, time: Longs) -> Doubles:
-    """(n_rows,) days since the user last bought the item, -1 the first time."""
-    gap, user_baskets = np.empty(data.n_rows), read_only(_spans(data.user_baskets))
-    baskets, item = read_only(data.baskets), read_only(data.item)
-    fill_gaps(user_baskets, baskets, item, read_only(time), data.n_items, gap)
-    return gap
-
-
-def _new_window(n_items: int) -> SalesWindow:
-    return SalesWindow(np.zeros(2, np.int64), np.zeros(n_items + 1, np.int64))
-
-
-def _fill_trend(log: EventLog, numbers: Longs, n_items: int, trend: Doubles, first: int) -> None:
-    """Fill the trend of the last baskets by time; `trend` begins with the rows of basket `first`."""
-    positions = np.arange(log.size - numbers.size, log.size)
-    fill_trend(log, _new_window(n_items), TREND_WINDOW, log.users, numbers, positions, trend, first)
-
-
-def _build_layout(history: History, rules: CandidateRules, transform: WeightTransform) -> Layout:
-    """The layout of a history."""
-    data, quantities = history.merged, None
-    if transform.is_used:  # returns are quantities, not purchases
-        quantities = Quantities.of(data, event_times(data), transform)
-        data = without_negative(data)
-    time, owner = event_times(data), _owner(data)
-    order = np.argsort(time, kind="stable")
-    n_settled = max(time.size - UNSETTLED, 0)
-    settled, tail = (Order(part, time[part]) for part in (order[:n_settled], order[n_settled:]))
-    trend, first = np.empty(data.n_rows), data.user_baskets[owner]
-    values: Any = data.item, _fill_gaps(data, time), trend, data.baskets, time, owner, first, *settled
-    columns = LogColumns(*map(Column, values))
-    log = columns.log(_spans(data.user_baskets), tail)
-    _fill_trend(log, order, data.n_items, trend, 0)
-    first_sales = np.full(data.n_items, NEVER)
-    np.minimum.at(first_sales, data.item, time[data.basket])
-    return _finish_layout(log, columns, first_sales, rules, quantities)
-
-
-def _grow_layout(earlier: "EarlierReplay", rules: CandidateRules) -> Layout | None:
-    """The layout of the longer history, in time proportional to the rows of the users with new events.
-
-    None if a new event is older than the last baskets, or the log holds many copies: then build it anew.
-    """
-    layout, history, until = earlier.replay.layout, earlier.history, earlier.until
-    log, columns, n_items = layout.log, layout.columns, history.n_items
-    n_kept, n_settled = int(log.count_before(np.array(until))), log.settled.time.size
-    if n_kept < n_settled or layout.quantities is not None:
-        return None
-    # users of later baskets, whose trend changes, too
-    users = np.union1d(earlier.users, log.owner[log.tail.basket[n_kept - n_settled :]])
-    rows = history.rows_of(users)
-    if columns.item.values.size + rows.n_rows > MAX_COPIES * history.n_rows:
-        return None
-    time, owner, n_copies = event_times(rows), _owner(rows), columns.time.values.size
-    user_baskets = np.zeros((history.n_users, 2), np.int64)
-    user_baskets[: log.users.user_baskets.shape[0]] = log.users.user_baskets
-    # rows before the new ones: their trend is known
-    row_time = time[rows.basket]
-    is_before, moved = row_time < until, log.users.baskets[user_baskets[users, 0]] - rows.indptr[:-1]
-    trend = np.empty(rows.n_rows)
-    trend[is_before] = log.users.trend[(np.arange(rows.n_rows) + moved[rows.user])[is_before]]
-    user_baskets[users] = n_copies + _spans(rows.user_baskets)
-    later = np.flatnonzero(time >= until)
-    later = later[np.argsort(time[later], kind="stable")]
-    tail = Order(
-        np.concatenate([log.tail.basket[: n_kept - n_settled], n_copies + later]),
-        np.concatenate([log.tail.time[: n_kept - n_settled], time[later]]),
-    )
-    columns = columns.append(
-        item=rows.item,
-        gap=_fill_gaps(rows, time),
-        baskets=columns.item.values.size + rows.baskets[1:],
-        time=time,
-        owner=users[owner],
-        first=n_copies + rows.user_baskets[owner],
-    )
-    _fill_trend(columns.log(user_baskets, tail), n_copies + later, n_items, trend, n_copies)
-    columns = columns.append(trend=trend)
-    if tail.time.size > 2 * UNSETTLED:
-        now, tail = (Order(*(each[part] for each in tail)) for part in np.s_[:-UNSETTLED, -UNSETTLED:])
-        columns = columns.append(order=now.basket, order_time=now.time)
-    first_sales = np.full(n_items, NEVER)
-    first_sales[: layout.first_sales.size] = layout.first_sales
-    np.minimum.at(first_sales, rows.item[~is_before], row_time[~is_before])
-    return _finish_layout(columns.log(user_baskets, tail), columns, first_sales, rules, None)
-
-
-def _finish_layout(
-    log: EventLog,
-    columns: LogColumns,
-    first_sales: Longs,
-    rules: CandidateRules,
-    quantities: Quantities | None,
-) -> Layout:
-    links, ease = RollingLinks(log, first_sales.size, rules), RollingEASE(log, first_sales.size)
-    end, settled = int(log.tail.time[-1]) + 1, int(log.tail.time[max(log.tail.time.size - UNSETTLED, 0)])
-    return Layout(log, columns, first_sales, links, ease, end, settled, quantities)
+    @classmethod
+    def of(
+        cls, timeline: Timeline, rules: CandidateRules, quantities: Quantities | None = None
+    ) -> "WholeHistory":
+        """With solutions that are computed when they are needed."""
+        log, n_items = timeline.log, timeline.first_sales.size
+        return cls(timeline, RollingLinks(log, n_items, rules), RollingEASE(log, n_items), quantities)
 
 
 class EventReplay:
@@ -556,7 +382,7 @@ class EventReplay:
     ) -> None:
         self.history, self.rules, self.transform = history, rules, transform
         self._lock = RLock()
-        self._layout: Layout | None = None
+        self._whole: WholeHistory | None = None
         self._earlier = earlier
         self._at_end: ReplayState | None = None
         self._states: list[ReplayState] = []
@@ -578,7 +404,7 @@ class EventReplay:
             return EventReplay(history, rules, transform=transform)
         with self._lock:
             last, until, users = self, int(new.time.min()), np.unique(new.user)
-            if self._layout is None:  # never used: continue from the one before
+            if self._whole is None:  # never used: continue from the one before
                 if self._earlier is None:
                     return EventReplay(history, rules, transform=transform)
                 last, until = self._earlier.replay, min(until, self._earlier.until)
@@ -586,48 +412,38 @@ class EventReplay:
         return EventReplay(history, rules, EarlierReplay(last, history, until, users), transform)
 
     @property
-    def layout(self) -> Layout:
-        """The history in order of time."""
+    def whole(self) -> WholeHistory:
+        """The history in order of time, with what is computed from all of it."""
         with self._lock:
-            if self._layout is None:
-                earlier, layout = self._earlier, None
+            if self._whole is None:
+                earlier, timeline = self._earlier, None
+                if earlier is not None and earlier.replay.whole.quantities is None:
+                    timeline = earlier.replay.whole.timeline.grow(self.history, earlier.users, earlier.until)
+                whole = self._read() if timeline is None else WholeHistory.of(timeline, self.rules)
                 if earlier is not None:
-                    layout = _grow_layout(earlier, self.rules)
-                if layout is None:
-                    layout = _build_layout(self.history, self.rules, self.transform)
-                if earlier is not None:
-                    layout.links.take_solutions(earlier.replay.layout.links, earlier.until)
-                    layout.ease.take_solutions(earlier.replay.layout.ease, earlier.until)
-                    self._states, self._scratch = earlier.states(layout), earlier.take_scratch()
-                self._layout, self._earlier = layout, None
-            return self._layout
+                    whole.links.take_solutions(earlier.replay.whole.links, earlier.until)
+                    whole.ease.take_solutions(earlier.replay.whole.ease, earlier.until)
+                    self._states, self._scratch = earlier.states(whole.timeline), earlier.take_scratch()
+                self._whole, self._earlier = whole, None
+            return self._whole
+
+    def _read(self) -> WholeHistory:
+        data, quantities = self.history.merged, None
+        if self.transform.is_used:  # returns are quantities, not purchases
+            quantities = Quantities.of(data, event_times(data), self.transform)
+            data = without_negative(data)
+        return WholeHistory.of(Timeline.of(data), self.rules, quantities)
 
     def session_log(self, sessions: Interactions, at: Longs) -> UserLog:
-        """Sessions as `fill_features` reads them; `at` (n_users,) is when each is predicted.
-
-        Sessions without timestamps end just before the prediction. If the history has no timestamps, those
-        of sessions are ignored: baskets are a day apart, as for known users.
-        """
-        log = self.layout.log
-        if not self.history.has_times:
-            time = (np.arange(sessions.n_baskets) - sessions.user_baskets[_owner(sessions)]) * DAY
-        elif sessions.time is None:
-            owner = _owner(sessions)
-            time = at[owner] - (sessions.user_baskets[owner + 1] - np.arange(sessions.n_baskets))
-        else:
-            time = event_times(sessions)
-        gap, trend = _fill_gaps(sessions, time), np.empty(sessions.n_rows)
-        spans = _spans(sessions.user_baskets)
-        arrays: Any = spans, sessions.baskets, sessions.item, time, gap, trend
-        users, numbers = UserLog(*map(read_only, arrays)), np.argsort(time, kind="stable")
-        scratch, positions = self.take_scratch(), log.count_before(time[numbers])
-        fill_trend(log, scratch.window, TREND_WINDOW, users, numbers, positions, trend, 0)
+        """Sessions as `fill_features` reads them; `at` (n_users,) is when each is predicted."""
+        timeline, scratch, has_times = self.whole.timeline, self.take_scratch(), self.history.has_times
+        users = timeline.of_sessions(sessions, at, scratch.window, has_times=has_times)
         self.return_scratch(scratch)
         return users
 
     def session_quantities(self, sessions: Interactions, time: Longs) -> Quantities | None:
         """The quantities of sessions whose baskets have these times, and of the items in the history."""
-        quantities = self.layout.quantities
+        quantities = self.whole.quantities
         if quantities is None:
             return None
         return Quantities.of(sessions, time, self.transform)._replace(by_item=quantities.by_item)
@@ -635,15 +451,17 @@ class EventReplay:
     # ------------------------------------------------------------------ states
     def states(self, n: int, first: int, last: int) -> list[ReplayState]:
         """n states from which times from `first` to `last` can be reached; hand them back with `keep`."""
-        end = self.layout.end
+        end = self.whole.timeline.end
         if first < end:
             return [self._take_state(first) for _ in range(n)]
         with self._lock:
             if self._at_end is None:
-                log, settled = self.layout.log, self.layout.settled
+                log, settled = self.whole.timeline.log, self.whole.timeline.settled
                 all_items = np.arange(self.history.n_items, dtype=np.int32)
                 before = [state.item_stats.cursor[0] for state in self._states if state.clock[0] <= settled]
-                if max(before, default=-1) < log.size - 2 * UNSETTLED:  # kept for a replay of late events
+                if (
+                    max(before, default=-1) < log.order.size - 2 * UNSETTLED
+                ):  # kept for a replay of late events
                     state = self._take_state(settled)
                     replay_until(log, state, self.rules, all_items, settled)
                     self.keep([state])
@@ -657,7 +475,7 @@ class EventReplay:
     def keep(self, states: list[ReplayState]) -> None:
         """Keep states for later times."""
         with self._lock:
-            before = [state for state in states if state.clock[0] < self.layout.end]
+            before = [state for state in states if state.clock[0] < self.whole.timeline.end]
             self._states = [*before, *self._states][:MAX_STATES]
 
     def _take_state(self, at: int) -> ReplayState:
@@ -692,12 +510,12 @@ class EarlierReplay(NamedTuple):
     until: int  # time of the first new row
     users: Ints  # with new rows
 
-    def states(self, layout: Layout) -> list[ReplayState]:
+    def states(self, timeline: Timeline) -> list[ReplayState]:
         """The latest state before all new rows, and the latest one before late events."""
         with self.replay._lock:
             at_end = [] if self.replay._at_end is None else [self.replay._at_end]
             states = [*self.replay._states, *at_end]
-        newest, settled = (_latest(states, at) for at in (self.until, min(self.until, layout.settled)))
+        newest, settled = (_latest(states, at) for at in (self.until, min(self.until, timeline.settled)))
         return [state for state in (newest, None if settled is newest else settled) if state is not None]
 
     def take_scratch(self) -> list[Scratch]:
@@ -779,7 +597,7 @@ def _new_scratch(n: int) -> Scratch:
         item_rows=np.zeros((n, 14), np.float32),
         item_experience=np.zeros((n, 2)),
         item_at=np.full(n, BEFORE_ALL),
-        window=_new_window(n),
+        window=new_window(n),
         mark=np.zeros(1, np.int64),
     )
 

@@ -38,12 +38,12 @@ def collect_examples(
     negative_rate: float,
 ) -> Examples:
     """The candidates of the last baskets: all that were bought, and a share of the others."""
-    layout, log = replay.layout, replay.layout.log
+    whole, log = replay.whole, replay.whole.timeline.log
     snapshots = select_last_snapshots(log, n_snapshots)
     used = np.zeros(snapshots.user.size, np.bool_)
     features, parts = RowBuffer(), []
     for block in compute_features(
-        replay, log.users, snapshots, PROPOSED, layout.quantities, content, negative_rate
+        replay, log.users, snapshots, PROPOSED, whole.quantities, content, negative_rate
     ):
         used[block.numbers] = block.non_empty
         owner = block.numbers[row_owners(block.indptr)]

@@ -97,10 +97,10 @@ def compute_blocks(
 ) -> tuple[Longs, Iterator[FeatureRows]]:
     """(order, blocks): snapshot number k is that of user order[k] of the request."""
     replay: EventReplay = request.state.replay
-    visible, quantities = request.users, replay.layout.quantities
+    visible, quantities = request.users, replay.whole.quantities
     at = _prediction_times(request)
     order = np.argsort(at, kind="stable")
-    users, given = replay.layout.log.users, PROPOSED
+    users, given = replay.whole.timeline.log.users, PROPOSED
     if request.is_session:
         visible, users = request.rows, replay.session_log(request.history, at)
         quantities = replay.session_quantities(request.history, users.time)
