@@ -3,24 +3,21 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.als import FEW, ConfidenceRows, FixedSide, add_blocks, dot_blocks, solve_rows
-from shortlist.kernels.jit import kernel
-from shortlist.kernels.simd import row_at
-from shortlist.kernels.tiles import SIDE
+from shortlist.kernels.als import FEW, ConfidenceRows, FixedSide, solve_rows
 
 SIZES = (0, 1, 3, FEW, FEW + 1, 600)  # with few pairs and with many
 NONE = np.zeros((0, 0), np.float32)  # no basis of start values
 
 
-def case(n_blocks=2, seed=0):
+def case(width=64, seed=0):
     """(rows, fixed, penalty): random confidences, a few of them of pairs that should score 0."""
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(scale=0.3, size=(700, n_blocks * SIDE)).astype(np.float32)
+    vectors = rng.normal(scale=0.3, size=(700, width)).astype(np.float32)
     columns = np.concatenate([rng.choice(700, n, replace=False) for n in SIZES]).astype(np.int32)
     confidence = rng.uniform(0.5, 3, columns.size).astype(np.float32)
     confidence[::7] *= -1
     indptr = np.concatenate([[0], np.cumsum(SIZES)])
-    gram = rng.uniform(0.1, 4, n_blocks * SIDE).astype(np.float32)
+    gram = rng.uniform(0.1, 4, width).astype(np.float32)
     penalty = np.arange(1, len(SIZES) + 1, dtype=np.float32) / 2
     return ConfidenceRows(indptr, columns, confidence), FixedSide(vectors, gram), penalty
 
@@ -40,9 +37,9 @@ def solve(problem, n_steps, tolerance, basis=NONE):
     return vectors, done
 
 
-@pytest.mark.parametrize("n_blocks", [1, 3])
-def test_steps_end_at_the_solution(n_blocks):
-    problem = case(n_blocks)
+@pytest.mark.parametrize("width", [1, 50, 96])
+def test_steps_end_at_the_solution(width):
+    problem = case(width)
     vectors, done = solve(problem, 200, 1e-6)
     for u in range(len(SIZES)):
         np.testing.assert_allclose(vectors[u], np.linalg.solve(*system(*problem, u)), atol=2e-5)
@@ -52,12 +49,12 @@ def test_steps_end_at_the_solution(n_blocks):
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_steps_are_preconditioned_conjugate_gradients(n_steps):
     problem = case()
-    basis = np.linalg.qr(np.random.default_rng(1).normal(size=(2 * SIDE, 2 * SIDE)))[0].astype(np.float32)
+    basis = np.linalg.qr(np.random.default_rng(1).normal(size=(64, 64)))[0].astype(np.float32)
     vectors, done = solve(problem, n_steps, 0, basis)
     assert done == 2 * n_steps
     for u in (4, 5):
         matrix, right = system(*problem, u)
-        x = np.full(2 * SIDE, 0.01) @ basis
+        x = np.full(64, 0.01) @ basis
         r = right - matrix @ x
         p = z = r / np.diag(matrix)
         for _ in range(n_steps):
@@ -76,19 +73,3 @@ def test_rows_do_not_depend_on_each_other():
         selected = rows._replace(indptr=rows.indptr[u : u + 2])
         solve_rows(selected, fixed, penalty[u : u + 1], NONE, 3, np.float32(0), alone)
         assert (alone[0] == together[u]).all()
-
-
-@kernel
-def run_blocks(rows, scale):
-    product = dot_blocks(row_at(rows, 0), row_at(rows, 1), rows.shape[1] // SIDE)
-    add_blocks(row_at(rows, 0), row_at(rows, 1), scale, rows.shape[1] // SIDE)
-    return product
-
-
-@pytest.mark.parametrize("n_blocks", [0, 1, 5])
-def test_blocks_of_rows(n_blocks):
-    rows = np.random.default_rng(0).normal(size=(2, n_blocks * SIDE)).astype(np.float32)
-    before = rows.astype(float)
-    product = run_blocks(rows, np.float32(-0.7))
-    np.testing.assert_allclose(product, before[0] @ before[1], atol=1e-5)
-    np.testing.assert_allclose(rows[0], before[0] - 0.7 * before[1], atol=1e-6)

@@ -1,9 +1,9 @@
-"""Sums and bounds of blocks of items against plain arithmetic."""
+"""Sums of blocks of items against plain arithmetic."""
 
 import numpy as np
 import pytest
 
-from shortlist.kernels.simd import BLOCK, GROUP, bound_mask, prefetch, sum_block
+from shortlist.kernels.simd import BLOCK, GROUP, sum_block
 from tests.kernels.test_simd import call
 
 
@@ -26,22 +26,3 @@ def test_sums_of_some_users_over_some_dimensions(n_users, lanes):
         expected = start + users[rows[:n_users], :n].astype(float) @ items[:n]
         np.testing.assert_allclose(sums[:n_users], expected, rtol=1e-4, atol=1e-5)
         assert (sums[n_users:] == 7).all()
-
-
-def test_bound_mask_marks_sums_that_reach_the_floor_and_nan():
-    sums, tails = np.zeros(BLOCK, np.float32), np.zeros(BLOCK, np.float32)
-    sums[[1, 5, 63]] = 2.0, np.nan, -1.0
-    tails[[5, 63]] = 1.0, 2.0
-    length = np.array([1.5], np.float32)
-    addresses = [np.uintp(array.ctypes.data) for array in (sums, tails, length)]
-    mask = int(call(bound_mask, *addresses, np.float32(2.0)))
-    assert [j for j in range(BLOCK) if mask >> j & 1] == [1, 5, 63]
-    assert int(call(bound_mask, *addresses, np.float32(2.5))) == 1 << 5
-
-
-def test_prefetch_changes_nothing_and_accepts_any_address():
-    row = np.arange(70, dtype=np.float32)
-    before = row.copy()
-    for address in (row.ctypes.data, row.ctypes.data + (1 << 40)):
-        call(prefetch, np.uintp(address), 4 * row.size)
-    assert (row == before).all()

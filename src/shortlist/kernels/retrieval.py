@@ -4,30 +4,21 @@ Users and items are rotated so that the first dimensions carry most of every inn
 dimensions, the Cauchy-Schwarz inequality bounds the rest by the product of the remaining lengths. A block of
 items proceeds to more dimensions only while many of its items could still qualify. The first dimensions are
 summed for a group of users at a time, which makes full use of the processor where little can be skipped.
-Items that could qualify are scored by `simd_blocks.score`, so the result does not depend on which items were
-skipped. A NaN bound never skips an item.
+Items that could qualify are scored by `score`, so the result does not depend on which items were skipped. A
+NaN bound never skips an item.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from shortlist.kernels.jit import inlined, ir_inlined, kernel
+from shortlist.kernels.jit import exact, inlined, ir_inlined, kernel
 from shortlist.kernels.rows import sort_ascending, starts
-from shortlist.kernels.simd import (
-    BLOCK,
-    GROUP,
-    add_block,
-    add_block_group,
-    bound_mask,
-    count_bits,
-    lowest_bit,
-    prefetch,
-    score,
-)
+from shortlist.kernels.simd import BLOCK, GROUP, add_block, add_block_group
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
-ZERO, EMPTY, ONE = np.float32(0), np.uint64(0), np.uint64(1)
+ZERO = np.float32(0)
+U1, U2, U3, U4, U5, U6, U7, PARTS = (np.uint64(number) for number in range(1, 9))
 SIGN = np.uint32(0x80000000)
 ALL = np.uint32(0xFFFFFFFF)
 S32 = np.uint64(32)
@@ -115,6 +106,30 @@ def contains(indptr: Longs, items: Ints, row: int, item: int) -> bool:
     return bool(n == 1 and items[low] == item)
 
 
+@exact
+def score(vectors: Floats, user: int, factors: Floats, item: int, offset: np.float32) -> np.float32:
+    """Return offset + the inner product of a user and an item, summed in eight parts.
+
+    All retrieval scores are computed here, so they agree bit for bit.
+    """
+    p, q, n = vectors[user], factors[item], np.uint64(vectors.shape[1])
+    a = b = c = d = e = f = g = h = ZERO
+    for part in range(n // PARTS):
+        k = part * PARTS  # unsigned: no check for negative indices
+        a += p[k] * q[k]
+        b += p[k + U1] * q[k + U1]
+        c += p[k + U2] * q[k + U2]
+        d += p[k + U3] * q[k + U3]
+        e += p[k + U4] * q[k + U4]
+        f += p[k + U5] * q[k + U5]
+        g += p[k + U6] * q[k + U6]
+        h += p[k + U7] * q[k + U7]
+    total = ((a + e) + (c + g)) + ((b + f) + (d + h))
+    for last in range(n - n % PARTS, n):
+        total += p[last] * q[last]
+    return np.float32(total + offset)
+
+
 @kernel
 def score_pairs(
     vectors: Floats,  # (n_users, n_factors)
@@ -125,14 +140,13 @@ def score_pairs(
     scores: Floats,  # (n_pairs,) written
 ) -> None:
     """Score the items listed for each user."""
-    left, right, n = vectors.ctypes.data, item_factors.ctypes.data, vectors.shape[1]
     shared = items.size != scores.size
     for user in range(vectors.shape[0]):
         shift = indptr[user] if shared else 0
         for at in range(indptr[user], indptr[user + 1]):
             item = items[at - shift]
             offset = bias[item] if bias.size else ZERO
-            scores[at] = score(left + 4 * n * user, right + 4 * n * item, n, offset)
+            scores[at] = score(vectors, user, item_factors, item, offset)
 
 
 @kernel
@@ -284,7 +298,6 @@ class BlockAddresses(NamedTuple):
     """Addresses of one block of items: without arrays there is no reference counting."""
 
     coordinates: int
-    residuals: int
     bias: int
     first_stage: int  # dimensions of the first stage; each stage doubles them
     n_dims: int
@@ -409,7 +422,6 @@ def _block_at(blocks: ItemBlocks, number: int) -> BlockAddresses:
     first_stage, n_dims, n_stages, size = stages[0], stages[stages.size - 1], stages.size, 4 * BLOCK
     return BlockAddresses(
         blocks.coordinates.ctypes.data + number * size * n_dims,
-        blocks.residuals.ctypes.data + number * size * n_stages,
         blocks.bias.ctypes.data + number * size,
         first_stage,
         n_dims,
@@ -418,26 +430,19 @@ def _block_at(blocks: ItemBlocks, number: int) -> BlockAddresses:
 
 
 @inlined
-def _survivors(
-    block: BlockAddresses,
-    users: int,  # address of the rotated users
-    row: int,  # address of the user's row
-    residuals: int,  # address of the user's residuals
+def _count_survivors(
+    sums: Floats,  # (GROUP * BLOCK,)
+    at: int,  # of the user's sums
+    tails: Floats,  # (n_blocks * n_stages * BLOCK,) lengths that remain of items
+    tails_at: int,
+    length: np.float32,  # that remains of the user
     lowered: np.float32,
-    sums: int,  # address of (BLOCK,) sums of the first stage, or scratch if the user is alone
-    is_alone: bool,
-) -> np.uint64:
-    """Return a mask of the items of a block that could qualify for a user, from partial sums plus bounds."""
-    low, high, mask = 0, block.first_stage, EMPTY
-    for stage in range(block.n_stages):
-        if stage > 0 or is_alone:
-            start, place = sums if stage > 0 else block.bias, block.coordinates + 4 * low * BLOCK
-            add_block(place, users + 4 * low, row, block.n_dims, high - low, start, sums)
-        mask = bound_mask(sums, block.residuals + 4 * stage * BLOCK, residuals + 4 * stage, lowered)
-        if count_bits(mask) <= FEW:
-            break
-        low, high = high, 2 * high if stage + 2 < block.n_stages else block.n_dims
-    return mask
+) -> np.int32:
+    """Count the items of a block whose sum plus bound reaches a score; a NaN bound excludes nothing."""
+    n = np.int32(0)
+    for j in range(BLOCK):
+        n += np.int32(not sums[at + j] + length * tails[tails_at + j] < lowered)
+    return n
 
 
 @inlined
@@ -446,33 +451,39 @@ def _find_survivors(
     number: int,  # of the block
     tile: Tile,
     n_waiting: int,
-    factors: Floats,  # (n_items, n_factors) of which those of survivors are prefetched
     sums: Floats,  # (GROUP * BLOCK,) scratch
 ) -> int:
     """Write the pairs of a user and an item of a block that could qualify; return their number."""
-    block, block_items = _block_at(blocks, number), blocks.item
+    block, block_items, tails = _block_at(blocks, number), blocks.item, blocks.residuals
     lowered, waiting, found_rows, found_items = tile.lowered, tile.waiting, tile.found_rows, tile.found_items
-    users, residuals = tile.coordinates.ctypes.data, tile.residuals.ctypes.data
-    rows, places = waiting.ctypes.data, sums.ctypes.data
-    items, n_bytes, n_found = factors.ctypes.data, 4 * factors.shape[1], 0
+    lengths = tile.residuals
+    users, rows, places = tile.coordinates.ctypes.data, waiting.ctypes.data, sums.ctypes.data
+    n_dims, n_stages, n_found = block.n_dims, block.n_stages, 0
     for first in range(0, n_waiting, GROUP):
         is_alone = n_waiting - first < GROUP // 2  # then the work for a whole group would be wasted
         if not is_alone:
             for extra in range(n_waiting, first + GROUP):
                 waiting[extra] = waiting[first]
-            n_dims, n = block.n_dims, block.first_stage
+            n = block.first_stage
             add_block_group(block.coordinates, users, rows + 4 * first, n_dims, n, block.bias, places)
         for at in range(first, min(first + GROUP, n_waiting)):
-            row, place = waiting[at], places + 4 * (at - first) * BLOCK
-            lengths = residuals + 4 * row * block.n_stages
-            mask = _survivors(block, users, rows + 4 * at, lengths, lowered[row], place, is_alone)
-            while mask:
-                item = block_items[number * BLOCK + lowest_bit(mask)]
-                mask &= mask - ONE
-                if item >= 0:
+            row, place, low, high = waiting[at], (at - first) * BLOCK, 0, block.first_stage
+            tails_at, length, n_survivors = 0, ZERO, np.int32(0)
+            for stage in range(n_stages):
+                if stage > 0 or is_alone:
+                    start = places + 4 * place if stage > 0 else block.bias
+                    items_at, user = block.coordinates + 4 * low * BLOCK, users + 4 * low
+                    add_block(items_at, user, rows + 4 * at, n_dims, high - low, start, places + 4 * place)
+                tails_at, length = (number * n_stages + stage) * BLOCK, lengths[row * n_stages + stage]
+                n_survivors = _count_survivors(sums, place, tails, tails_at, length, lowered[row])
+                if n_survivors <= FEW:
+                    break
+                low, high = high, 2 * high if stage + 2 < n_stages else n_dims
+            for j in range(BLOCK if n_survivors else 0):
+                item, bound = block_items[number * BLOCK + j], sums[place + j] + length * tails[tails_at + j]
+                if item >= 0 and not bound < lowered[row]:
                     found_rows[n_found], found_items[n_found] = row, item
                     n_found += 1
-                    prefetch(items + n_bytes * item, n_bytes)
     return n_found
 
 
@@ -493,17 +504,16 @@ def retrieve_from_factors(
     tile, sums = _new_tile(blocks), np.empty(GROUP * BLOCK, np.float32)
     lengths, floors, lowered = tile.lengths, tile.floors, tile.lowered
     found_rows, found_items = tile.found_rows, tile.found_items
-    left, right, n = vectors.ctypes.data, factors.ctypes.data, vectors.shape[1]
     for start in range(0, query_floors.size if peaks.size else 0, TILE):
         n_active = _load_users(query, blocks, start, slack, tile)
         for number in range(peaks.shape[0]):
             n_waiting, n_active = _find_waiting(tile, n_active, peaks, ahead, number)
             if n_active == 0:
                 break
-            for at in range(_find_survivors(blocks, number, tile, n_waiting, factors, sums)):
+            for at in range(_find_survivors(blocks, number, tile, n_waiting, sums)):
                 row, item = found_rows[at], found_items[at]
                 user, offset = start + row, bias[item] if bias.size else ZERO
-                value = score(left + 4 * n * user, right + 4 * n * item, n, offset)
+                value = score(vectors, user, factors, item, offset)
                 qualifies = value > query_floors[user] and value >= floors[row]
                 if qualifies and not contains(excluded_at, excluded, user, item):
                     counts[user] = push(keys, user, counts[user], pack_key(value, item))

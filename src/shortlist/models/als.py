@@ -22,7 +22,6 @@ from shortlist.models.matrix import (
     confidence_matrix,
     find_basis,
     normalize_degrees,
-    pad_columns,
     rotate,
     singular_columns,
     sparse_product,
@@ -52,14 +51,9 @@ class ALSState(ModelState):
     index: ItemIndexCache = field(default_factory=ItemIndexCache)
 
     @cached_property
-    def padded(self) -> Floats:
-        """(n_items, width) the items, with columns of zeros after the last one."""
-        return pad_columns(self.items)
-
-    @cached_property
     def squares(self) -> Doubles:
-        """(width,) sums of the squares of the items, in whose basis sums of products are 0."""
-        return np.asarray(np.square(self.padded, dtype=np.float64).sum(axis=0))
+        """(n_factors,) sums of the squares of the items, in whose basis sums of products are 0."""
+        return np.asarray(np.square(self.items, dtype=np.float64).sum(axis=0))
 
     @cached_property
     def mean_user(self) -> Floats:
@@ -199,7 +193,7 @@ class ALS(MatrixModel):
         """What solves users from their histories."""
         weight = self._weight(len(state.items))
         gram = (weight * state.squares).astype(np.float32)
-        return HalfStep(state.padded, gram, NOTHING, weight * len(state.items), *FOLD_IN)
+        return HalfStep(state.items, gram, NOTHING, weight * len(state.items), *FOLD_IN)
 
     def _solve(self, matrix: csr_array, half: HalfStep, vectors: Floats) -> None:
         """Update the vectors of the rows of a matrix; rows are solved alone, so slices change nothing."""
@@ -246,9 +240,9 @@ class ALS(MatrixModel):
         vectors[~active] = state.mean_user
         new = np.flatnonzero(active & ~learned)
         if new.size:
-            solved = np.zeros((new.size, state.padded.shape[1]), np.float32)
+            solved = np.zeros((new.size, self.n_factors), np.float32)
             self._solve(csr_array(matrix[new]), self._user_step(state), solved)
-            vectors[new] = solved[:, : self.n_factors]
+            vectors[new] = solved
         return vectors
 
     def batch_size(self, state: ALSState) -> int:
@@ -257,11 +251,10 @@ class ALS(MatrixModel):
 
     def _shares(self, state: ALSState, row: csr_array, items: Ints) -> Doubles:
         """Amounts that add up to the scores (Hu et al., 2008, section 5)."""
-        n = self.n_factors
         vectors = state.items.astype(np.float64)
         liked, weight = vectors[row.indices], np.abs(row.data.astype(np.float64))
         step = self._user_step(state)
-        system = np.diag(step.gram[:n].astype(np.float64) + float(self._penalties(row, step.base)[0]))
+        system = np.diag(step.gram.astype(np.float64) + float(self._penalties(row, step.base)[0]))
         system += (liked.T * weight) @ liked
         similar = vectors[items] @ np.linalg.solve(system, liked.T)
         shares: Doubles = (similar * (weight * (row.data > 0))).T
