@@ -8,7 +8,8 @@ import pytest
 
 import shortlist as sl
 from shortlist.auto import cut as module
-from shortlist.cutoff import Cutoff, FixedN, UtilityRegression
+from shortlist.auto import cutoff_choice
+from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, UtilityRegression, top_candidates
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from shortlist.reports.model_page import render_model_report
 from shortlist.reports.model_report import build_cut_report
@@ -71,19 +72,72 @@ def truth_of(table):
 def test_users_are_tested_by_cutoffs_that_did_not_see_them(monkeypatch):
     candidates, truth = tables(n_lists=60)
     seen = []
-    choose = module.choose_cutoff
+    compare = cutoff_choice.compare_cutoffs
 
-    def spy(lists, *given, **options):
-        seen.append(set(lists.users.values))
-        return choose(lists, *given, **options)
+    def spy(data, *given):
+        seen.append(set(data.lists.users.values))
+        return compare(data, *given)
 
-    monkeypatch.setattr(module, "choose_cutoff", spy)
+    for place in (module, cutoff_choice):
+        monkeypatch.setattr(place, "compare_cutoffs", spy)
     sl.cut(candidates, truth, cutoffs=FEW)
     everyone, *folds = seen
     assert len(everyone) == 60
     held = [everyone - fold for fold in folds]
     assert sorted(map(len, held)) == [12] * 5
     assert set.union(*held) == everyone
+
+
+def weak(seed):
+    """60 queries whose scores say little about relevance."""
+    rng = np.random.default_rng(seed)
+    scores = -np.sort(-rng.normal(size=(60, 20)), axis=1)
+    drawn, of_query = rng.random(scores.shape), rng.normal(size=(60, 1))
+    relevant = drawn < 1 / (1 + np.exp(1.5 - 0.7 * scores + 0.7 * of_query))
+    relevant[:, 0] = True
+    return scores, sl.Interactions.from_csr(relevant)
+
+
+def expected(calibration):
+    return ExpectedF1(n_candidates=20, calibration=calibration, size="probabilities")
+
+
+EXPECTED = {"fixed N": FixedN(n_candidates=20), "platt": expected("platt"), "features": expected("features")}
+
+
+def test_a_cutoff_that_loses_on_users_who_did_not_choose_it_is_not_saved(tmp_path):
+    """Plain cross-validation prefers it by chance, .456 against .450; chosen without each fold it loses."""
+    scores, truth = weak(seed=18)
+    assert choose_by_scores(scores, truth) == "features"
+    result = sl.cut(scores, truth, new=scores, cutoffs=EXPECTED)
+    assert result.name == "fixed N"
+    assert (
+        Cutoff.load(result.save(tmp_path / "cut.shortlist")).lengths(scores).tolist()
+        == [result.cutoff.N_] * 60
+    )
+    assert (result.gain, result.gain_interval) == (0, (0, 0))  # what is saved is what was measured
+    assert result.tested.lengths.tolist() == result.fixed.lengths.tolist()
+    lost = "'features' has -3.4% over the best fixed N (95% interval -1"
+    assert any(lost in note for note in result.notes)
+    n_folds = {"n_folds": 5, "default": "fixed N"}
+    assert sl.choose_cutoff(result.candidates, truth, cutoffs=EXPECTED, **n_folds).name == "fixed N"
+
+
+def choose_by_scores(scores, truth):
+    """The name of the cutoff with the best scores in plain cross-validation."""
+    data = cutoff_choice.SelectionData(top_candidates(scores, ids=truth), truth, None)
+    return cutoff_choice.compare_cutoffs(data, EXPECTED, 5, "fixed N").name
+
+
+def test_a_cutoff_that_wins_on_users_who_did_not_choose_it_is_saved():
+    scores, truth = weak(seed=41)
+    result = sl.cut(scores, truth, cutoffs=EXPECTED)
+    assert result.name == choose_by_scores(scores, truth) == "features"
+    assert result.gain > 0.1
+    choice = sl.choose_cutoff(result.candidates, truth, cutoffs=EXPECTED, n_folds=5)
+    assert choice.name == "features"
+    assert "over the best fixed N (95% interval +" in choice.reason
+    assert "on users who took no part in choosing it" in choice.reason
 
 
 def test_noise_keeps_the_fixed_n_or_loses_little():

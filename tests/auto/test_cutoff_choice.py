@@ -7,7 +7,14 @@ import pytest
 
 import shortlist as sl
 from shortlist.auto import cutoff_choice
-from shortlist.auto.cutoff_choice import FIXED, choose_cutoff, cross_validate, default_cutoffs
+from shortlist.auto.cutoff_choice import (
+    FIXED,
+    SelectionData,
+    choose_cutoff,
+    compare_cutoffs,
+    cross_validate,
+    default_cutoffs,
+)
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, FixedN
 from shortlist.cutoff.base import fit_cutoffs
 from shortlist.errors import ConfigError, DataError
@@ -47,7 +54,7 @@ def choose_by_scores(monkeypatch, **scores):
         return {name: values[cutoff.N] for name, cutoff in cutoffs.items()}
 
     monkeypatch.setattr(cutoff_choice, "cross_validate_all", cross_validate_all)
-    return choose_cutoff(lists, split.valid, None, cutoffs)
+    return compare_cutoffs(SelectionData(lists, split.valid, None), cutoffs)
 
 
 def test_default_is_kept_unless_another_is_clearly_better(monkeypatch):

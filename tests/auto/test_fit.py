@@ -147,9 +147,7 @@ def test_only_models_close_to_the_best_get_more_settings(monkeypatch, share, n_m
 
 
 def validated(name, data):
-    search = auto_search.SettingsSearch(
-        hold_out(data), 50, "f1", None, 1, 0, 1, ProgressDisplay(), None, None
-    )
+    search = auto_search.SettingsSearch(hold_out(data), 50, "f1", None, 1, 0, ProgressDisplay(), None)
     return search.run([name], optional=False)[0]
 
 

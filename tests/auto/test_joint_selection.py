@@ -16,7 +16,7 @@ from shortlist.auto.joint_selection import (
     choose_jointly,
     find_finalists,
     halves,
-    held_out_score,
+    held_out_scores,
     measure_changes,
 )
 from shortlist.auto.validation import Validation, hold_out, last_baskets
@@ -171,7 +171,7 @@ def test_number_of_epochs_is_chosen_on_the_choosing_half(monkeypatch):
         "choose_jointly",
         lambda parts, cutoff: (seen.append(parts[0].model.n_epochs_), apply(parts, cutoff))[1],
     )
-    assert held_out_score(selections, FixedN(n_candidates=20)) is not None
+    assert held_out_scores(selections, FixedN(n_candidates=20)) is not None
     expected = [model.clone().fit(history, valid=part_of(truth, half)).n_epochs_ for half in (0, 1)]
     assert seen[1::2] == expected  # each half chooses, stops, and fits its cutoff again
 
@@ -199,12 +199,36 @@ def replace_items(truth):
     return replace(truth, item=(truth.item + 7) % truth.n_items)
 
 
-def test_model_and_lists_are_those_without_the_measurement(monkeypatch):
-    ours = sl.fit(shoppers(), models=MODELS, budget="quick")
-    monkeypatch.setattr(auto, "held_out_score", lambda *_: None)
-    plain = sl.fit(shoppers(), models=MODELS, budget="quick")
-    assert replace(ours.selection_, held_out=None) == plain.selection_
-    assert ours.recommend().items.tolist() == plain.recommend().items.tolist()
+def test_a_choice_that_loses_on_the_other_half_is_not_served(monkeypatch):
+    data, lost = mixed_baskets(), {}
+
+    def lose(selections, cutoff):
+        scores = held_out_scores(selections, cutoff)
+        lost["scores"] = scores._replace(chosen=0.5 * scores.fixed)
+        return lost["scores"]
+
+    models = ordered_and_separated(data)
+    served = sl.fit(data, models=models, filter_seen=False)
+    monkeypatch.setattr(auto, "held_out_scores", lose)
+    fitted = sl.fit(data, models=models, filter_seen=False)
+    assert served.scores is models[1].scores
+    assert fitted.scores is models[0].scores  # with one length for all, the other model is better
+    assert type(fitted.cutoff_) is FixedN
+    report = fitted.selection_
+    assert report.models[0]["served_score"] == report.models[0]["score"] == report.cutoffs[0]["score"]
+    assert report.reason.startswith(
+        "no other cutoff beats the best fixed N on users who took no part in choo"
+    )
+    assert report.held_out["score"] == lost["scores"].fixed.mean()
+    assert all(choice.endswith(", fixed N") for choice in report.held_out["choices"])
+
+
+def test_a_choice_that_cannot_be_tested_on_others_is_not_served(monkeypatch):
+    data = mixed_baskets()
+    monkeypatch.setattr(auto, "held_out_scores", lambda *_: None)
+    untested = sl.fit(data, models=ordered_and_separated(data), filter_seen=False)
+    assert type(untested.cutoff_) is FixedN
+    assert untested.selection_.reason.startswith("too few users to test")
 
 
 def test_too_few_users_and_guarantees_are_not_measured():

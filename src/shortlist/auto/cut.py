@@ -1,7 +1,7 @@
 """`cut`: candidates of any ranker and what happened in, lists of the right length and their gain out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,18 +9,25 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.auto.cutoff_choice import FIXED, SelectedCutoff, check_metric, choose_cutoff, default_cutoffs
+from shortlist.auto.cutoff_choice import (
+    FIXED,
+    SelectionData,
+    check_metric,
+    choose_without_each_fold,
+    compare_cutoffs,
+    default_cutoffs,
+    judge,
+)
 from shortlist.core.metrics import Metric
 from shortlist.core.options import Count, check_value
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import is_table, top_candidates
-from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists
 from shortlist.data.rankings import read_candidates, read_outcomes
 from shortlist.errors import DataError
 from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_curve
-from shortlist.types import Ints, Longs
+from shortlist.types import Ints
 
 N_FOLDS = 5
 FEW_USERS = 2_000  # up to here, and without a history, the choice itself uses five folds, else two
@@ -76,7 +83,7 @@ class CutResult:
     @cached_property
     def comparison(self) -> Comparison:
         """Lists of this cutoff against the best fixed N, on users they were not fitted on, with tests."""
-        max_items = max(int(self.candidates.lengths.max(initial=1)), 1)
+        max_items = _longest(self.candidates)
         kinds = {"best fixed N": self.fixed, "cutoff": self.tested}
         reports = {name: evaluate(lists, self.truth, max_items=max_items) for name, lists in kinds.items()}
         return compare(reports, metrics=(self.metric,), max_items=max_items)
@@ -104,7 +111,7 @@ class CutResult:
     @cached_property
     def curve(self) -> pl.DataFrame:
         """Mean metrics of every fixed N over the same users."""
-        longest = max(int(self.candidates.lengths.max(initial=1)), 1)
+        longest = _longest(self.candidates)
         return fixed_n_curve(self.candidates, self.truth, range(1, longest + 1), max_items=longest)
 
     @property
@@ -159,7 +166,8 @@ def cut(
 
     Several cutoffs are compared on users they were not fitted on. The fixed N is kept unless another one is
     better by more than one standard error. The gain is then measured by five-fold cross-validation over
-    users: in every fold the whole choice is repeated without the users of the fold.
+    users: in every fold the whole choice is repeated without the users of the fold. The fixed N is kept
+    without a gain there, too.
 
     Parameters
     ----------
@@ -222,16 +230,20 @@ def cut(
     )
     if len(sampled) < labeled.size:
         notes += (f"{len(sampled):,} of {labeled.size:,} users were used to choose and to test the cutoff",)
-    choice = _choose(sampled, truth, history, cutoffs, metric)
-    fitted = choice.cutoff
-    if len(sampled) < labeled.size:
-        fitted = cutoffs[choice.name].clone().fit(lists, truth, history=history)
+    data = SelectionData(sampled, truth, history, metric)
+    n_inner = N_FOLDS if len(sampled) <= FEW_USERS and history is None else 2
+    default = FIXED if FIXED in cutoffs else None
+    choice = compare_cutoffs(data, cutoffs, n_inner, default)
+    tested = choose_without_each_fold(data, cutoffs, N_FOLDS, n_inner, default)
+    if choice.name != FIXED and FIXED in cutoffs:
+        longest = _longest(tested.candidates)
+        values = (data.values(part, longest) for part in (tested.chosen, tested.fixed))
+        choice = judge(choice, cutoffs[FIXED], *values)
     if choice.name == FIXED:
         notes += (choice.reason,)
-    tested, fixed, sampled, reordered, fixed_lengths = _cross_validate(
-        sampled, truth, history, cutoffs, metric
-    )
-    if reordered:
+        tested = tested._replace(candidates=sampled, chosen=tested.fixed, is_reordered=False)
+    fitted = choice.cutoff.fit(sampled if len(sampled) == labeled.size else lists, truth, history=history)
+    if tested.is_reordered:
         notes += (
             "lists are in the order of their probabilities, not of the scores; this is part of the gain",
         )
@@ -244,11 +256,11 @@ def cut(
         cutoff=fitted,
         metric=metric,
         scores=choice.scores,
-        candidates=sampled,
+        candidates=tested.candidates,
         truth=truth.where(np.isin(truth.user, truth.users.align(sampled.users))),
-        tested=tested,
-        fixed=fixed,
-        fixed_lengths=fixed_lengths,
+        tested=tested.chosen,
+        fixed=tested.fixed,
+        fixed_lengths=tested.fixed_lengths,
         lists=ended,
         notes=notes,
     )
@@ -261,28 +273,20 @@ def _read(candidates: Any, ids: Interactions) -> RankedLists:
     return top_candidates(candidates, ids=ids, n_candidates=MAX_CANDIDATES)
 
 
+def _longest(lists: RankedLists) -> int:
+    """Length of the longest list, at least 1."""
+    return max(int(lists.lengths.max(initial=1)), 1)
+
+
 def _count_candidates(lists: RankedLists, n_candidates: int | None) -> tuple[int, tuple[str, ...]]:
     """How many candidates of a user are considered, and a note if some are left out."""
-    longest = max(int(lists.lengths.max(initial=1)), 1)
+    longest = _longest(lists)
     if n_candidates is not None:
         check_value(Count, n_candidates=n_candidates)
         return n_candidates, ()
     if longest <= MAX_CANDIDATES:
         return longest, ()
     return MAX_CANDIDATES, (f"the first {MAX_CANDIDATES} of up to {longest:,} candidates are considered",)
-
-
-def _choose(
-    lists: RankedLists,
-    truth: Interactions,
-    history: Interactions | None,
-    cutoffs: Mapping[str, Cutoff],
-    metric: str,
-) -> SelectedCutoff:
-    """The best cutoff if it beats the fixed N by more than one standard error, else the fixed N."""
-    n_folds = N_FOLDS if len(lists) <= FEW_USERS and history is None else 2
-    default = FIXED if FIXED in cutoffs else None
-    return choose_cutoff(lists, truth, history, cutoffs, metric=metric, n_folds=n_folds, default=default)
 
 
 def _find_labeled(lists: RankedLists, truth: Interactions) -> Ints:
@@ -299,52 +303,3 @@ def _find_labeled(lists: RankedLists, truth: Interactions) -> Ints:
         )
     order = lists.users.values.gather(numbers).arg_sort().to_numpy()
     return np.asarray(numbers[order], np.int32)
-
-
-def _cross_validate(
-    lists: RankedLists,
-    truth: Interactions,
-    history: Interactions | None,
-    cutoffs: Mapping[str, Cutoff],
-    metric: str,
-) -> tuple[RankedLists, RankedLists, RankedLists, bool, tuple[int, ...]]:
-    """The lists ended by a cutoff chosen on other users, by the best fixed N of others, and not ended.
-
-    Also whether a cutoff reordered a list, and the fixed N of the folds.
-    """
-    n = max(cutoff.candidates_needed() for cutoff in cutoffs.values())
-    lists = top_candidates(lists, n_candidates=n)
-    fold = np.arange(len(lists)) % N_FOLDS
-    lengths, fixed = np.zeros(len(lists), np.int32), np.zeros(len(lists), np.int32)
-    reason, probabilities = np.zeros(len(lists), np.uint8), np.full(lists.items.size, np.nan)
-    order = np.arange(lists.items.size)  # a cutoff may reorder a list by its probabilities
-    fixed_lengths = set()
-    for f in range(N_FOLDS):
-        held, others = np.flatnonzero(fold == f), lists.take(np.flatnonzero(fold != f))
-        rows, given = np.flatnonzero((fold == f)[lists.owner]), lists.take(held)
-        cutoff = _choose(others, truth, history, cutoffs, metric).cutoff
-        ended = cutoff.apply(given, history=history)
-        lengths[held] = ended.lengths
-        reason[held] = 0 if ended.reason is None else ended.reason
-        best = FixedN(n_candidates=n, target=metric).fit(others, truth)
-        fixed_lengths.add(best.N_)
-        fixed[held] = best.lengths(given)
-        ranked = cutoff.with_probabilities(given, history=history)
-        by_item, as_ranked = _sort_by_item(given), _sort_by_item(ranked)
-        order[rows[as_ranked]] = rows[by_item]
-        if ranked.probabilities is not None:
-            probabilities[rows[by_item]] = ranked.probabilities[as_ranked]
-    if not np.isnan(probabilities).all():
-        lists = replace(lists, probabilities=probabilities)
-    return (
-        lists.reorder(order).head(lengths, reason),
-        lists.head(fixed),
-        lists,
-        bool((np.diff(order) < 0).any()),
-        tuple(sorted(fixed_lengths)),
-    )
-
-
-def _sort_by_item(lists: RankedLists) -> Longs:
-    """Positions of the candidates by list, then by item."""
-    return np.lexsort((lists.items, lists.owner))

@@ -2,22 +2,24 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.metrics import Metric, Money, check_money, metrics_to_optimize
+from shortlist.core.metrics import MAX_ITEMS, Metric, Money, check_money, metrics_to_optimize
 from shortlist.core.options import Several, check_value
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, UtilityRegression
 from shortlist.cutoff.base import Cutoff, fit_cutoffs
 from shortlist.cutoff.calibration import Method
+from shortlist.cutoff.candidates import top_candidates
 from shortlist.cutoff.threshold import choose_by_standard_error
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation import Report, evaluate
+from shortlist.evaluation import Report, evaluate, paired_test
 from shortlist.types import Doubles
 
 FIXED = "fixed N"
@@ -29,6 +31,7 @@ PROBABILITIES = {  # by calibration
 }
 SHAPE = "utility regression (shape of the scores)"
 SOURCES = {"both": "history and candidates", "history": "history", "probabilities": "candidates"}
+RESAMPLES = 2_000  # of the interval of the gain
 EXPECTED = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
 
@@ -170,7 +173,8 @@ def choose_cutoff(
 
     Each cutoff is scored on users it was not fitted on, by cross-validation. The first cutoff that is not
     a fixed N is selected, unless another one is better by more than one standard error of the difference.
-    A cutoff that does not beat the fixed N is never selected.
+    Then the whole selection is repeated without each fold of users and scored on that fold. The fixed N is
+    kept unless the selection beats it there, on users who took no part in it.
 
     Parameters
     ----------
@@ -247,36 +251,51 @@ def choose_cutoff(
         )
     check_value(Several, n_folds=n_folds)
     users = None if users is None else id_series(users)
-    choice = compare_cutoffs(
-        lists,
-        truth,
-        history,
-        cutoffs,
-        metric=metric,
-        money=money,
-        users=users,
-        n_folds=n_folds,
-        default=default,
-    )
+    data = SelectionData(lists, truth, history, metric, money, users)
+    choice = compare_cutoffs(data, cutoffs, n_folds, default)
+    if choice.name != FIXED and FIXED in cutoffs:
+        try:
+            held_out = choose_without_each_fold(data, cutoffs, n_folds, n_folds, default)
+        except DataError:  # some of the smaller parts of the users have no truth
+            choice = judge(choice, cutoffs[FIXED])
+        else:
+            choice = judge(choice, cutoffs[FIXED], data.values(held_out.chosen), data.values(held_out.fixed))
     return replace(choice, cutoff=choice.cutoff.fit(lists, truth, history=history, users=users))
 
 
+class SelectionData(NamedTuple):
+    """What cutoffs are compared on."""
+
+    lists: RankedLists
+    truth: Interactions
+    history: Interactions | None
+    metric: str = "f1"
+    money: Money | None = None
+    users: pl.Series | None = None  # ids of users who count even without truth
+
+    def take(self, numbers: npt.ArrayLike) -> Self:
+        """The same with some of the lists."""
+        return self._replace(lists=self.lists.take(numbers))
+
+    def fit(self, cutoff: Cutoff) -> Cutoff:
+        """A fitted copy of the cutoff."""
+        return cutoff.clone().fit(self.lists, self.truth, history=self.history, users=self.users)
+
+    def evaluate(self, lists: RankedLists, max_items: int = MAX_ITEMS) -> Report:
+        """The report on lists of these users."""
+        report = evaluate(lists, self.truth, users=self.users, max_items=max_items)
+        return replace(report, money=self.money)
+
+    def values(self, lists: RankedLists, max_items: int = MAX_ITEMS) -> Doubles:
+        """(n_users,) the metric of lists of these users."""
+        return self.evaluate(lists, max_items).values(self.metric)
+
+
 def compare_cutoffs(
-    lists: RankedLists,
-    truth: Interactions,
-    history: Interactions | None,
-    cutoffs: Mapping[str, Cutoff],
-    *,
-    metric: str,
-    money: Money | None = None,
-    users: pl.Series | None = None,
-    n_folds: int = 2,
-    default: str | None = None,
+    data: SelectionData, cutoffs: Mapping[str, Cutoff], n_folds: int = 2, default: str | None = None
 ) -> SelectedCutoff:
-    """What `choose_cutoff` selects, not yet fitted on all users."""
-    by_user = cross_validate_all(
-        cutoffs, lists, truth, history, metric, min(n_folds, len(lists)), users=users, money=money
-    )
+    """The cutoff with the best scores in cross-validation, not fitted."""
+    by_user = cross_validate_all(cutoffs, data, min(n_folds, len(data.lists)))
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     if default is not None and default not in by_user:
         raise ConfigError(f"default must be the name of a cutoff, got {default!r:.60}; use one of the keys.")
@@ -284,8 +303,90 @@ def compare_cutoffs(
     name = names[choose_by_standard_error([by_user[name] for name in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
-    reason = explain_choice(name, scores, names[0], metric)
-    return SelectedCutoff(name, cutoffs[name].clone(), scores, reason, metric)
+    reason = explain_choice(name, scores, names[0], data.metric)
+    return SelectedCutoff(name, cutoffs[name].clone(), scores, reason, data.metric)
+
+
+class HeldOutLists(NamedTuple):
+    """Lists of users who took no part in choosing where they end."""
+
+    candidates: RankedLists  # with the probabilities that the chosen cutoffs gave them
+    chosen: RankedLists  # ended by the cutoff that was chosen and fitted on the other folds
+    fixed: RankedLists  # ended at the fixed N that was best on the other folds
+    fixed_lengths: tuple[int, ...]  # these N, ascending
+    is_reordered: bool  # whether a cutoff changed the order of a list
+
+
+def choose_without_each_fold(
+    data: SelectionData, cutoffs: Mapping[str, Cutoff], n_folds: int, n_inner: int, default: str | None
+) -> HeldOutLists:
+    """Repeat the choice without the users of each fold (nested cross-validation), and apply it to them."""
+    n = max(cutoff.candidates_needed() for cutoff in cutoffs.values())
+    data = data._replace(lists=top_candidates(data.lists, n_candidates=n))
+    lists = data.lists
+    gain, cost = (None, None) if data.money is None else (data.money.gain, data.money.cost)
+    best_n = FixedN(n_candidates=n, target=data.metric, gain=gain, cost=cost)
+    fold = np.arange(len(lists)) % n_folds
+    lengths, fixed = np.zeros((2, len(lists)), np.int32)
+    reason, probabilities = np.zeros(len(lists), np.uint8), np.full(lists.items.size, np.nan)
+    order = np.arange(lists.items.size)  # a cutoff may reorder a list by its probabilities
+    fixed_lengths = set()
+    for f in range(n_folds):
+        held_out, others = np.flatnonzero(fold == f), data.take(np.flatnonzero(fold != f))
+        rows, candidates = np.flatnonzero(fold[lists.owner] == f), lists.take(held_out)
+        cutoff = others.fit(compare_cutoffs(others, cutoffs, n_inner, default).cutoff)
+        ended = cutoff.apply(candidates, history=data.history)
+        lengths[held_out] = ended.lengths
+        reason[held_out] = 0 if ended.reason is None else ended.reason
+        fitted = others.fit(best_n)
+        fixed_lengths.add(int(vars(fitted)["N_"]))
+        fixed[held_out] = fitted.lengths(candidates)
+        ranked = cutoff.with_probabilities(candidates, history=data.history)
+        by_item, as_ranked = (np.lexsort((each.items, each.owner)) for each in (candidates, ranked))
+        order[rows[as_ranked]] = rows[by_item]
+        if ranked.probabilities is not None:
+            probabilities[rows[by_item]] = ranked.probabilities[as_ranked]
+    if not np.isnan(probabilities).all():
+        lists = replace(lists, probabilities=probabilities)
+    return HeldOutLists(
+        lists,
+        lists.reorder(order).head(lengths, reason),
+        lists.head(fixed),
+        tuple(sorted(fixed_lengths)),
+        bool((np.diff(order) < 0).any()),
+    )
+
+
+def judge(
+    choice: SelectedCutoff,
+    fixed: Cutoff,
+    chosen_values: Doubles | None = None,
+    fixed_values: Doubles | None = None,
+) -> SelectedCutoff:
+    """The choice if it beats the fixed N on users who took no part in choosing it, else the fixed N.
+
+    chosen_values, fixed_values: (n_users,) the metric of these users under both; None: too few to tell.
+    """
+    if chosen_values is None or fixed_values is None:
+        reason = f"too few users to test {choice.name!r} on others than those who chose it"
+        return replace(choice, name=FIXED, cutoff=fixed.clone(), reason=reason)
+    test = paired_test(chosen_values, fixed_values, resamples=RESAMPLES)
+    metric, baseline = Metric.registry[choice.metric], float(fixed_values.mean())
+    if metric.needs_money or not baseline:
+        low, gain, high = (metric.text(value, "+") for value in (test.low, test.difference, test.high))
+        gain += f" {metric.title}"
+    else:
+        low, gain, high = (f"{value / baseline:+.1%}" for value in (test.low, test.difference, test.high))
+    measured = f"{gain} over the best fixed N (95% interval {low} to {high})"
+    if test.difference > 0:
+        rest = choice.reason.partition(";")
+        reason = f"{measured}, on users who took no part in choosing it{rest[1]}{rest[2]}"
+        return replace(choice, reason=reason)
+    reason = (
+        f"no other cutoff beats the best fixed N on users who took no part in choosing it: {choice.name!r} "
+        f"has {measured}"
+    )
+    return replace(choice, name=FIXED, cutoff=fixed.clone(), reason=reason)
 
 
 def explain_choice(name: str, scores: Mapping[str, float], default: str, metric: str = "f1") -> str:
@@ -319,31 +420,23 @@ def cross_validate(
     metric: str = "f1",
 ) -> Doubles:
     """(n_users with truth,) each user's metric under a cutoff fitted on the other half of the users."""
-    return cross_validate_all({"": cutoff}, lists, truth, history, metric)[""]
+    return cross_validate_all({"": cutoff}, SelectionData(lists, truth, history, metric))[""]
 
 
 def cross_validate_all(
-    cutoffs: Mapping[str, Cutoff],
-    lists: RankedLists,
-    truth: Interactions,
-    history: Interactions | None,
-    metric: str,
-    n_folds: int = 2,
-    *,
-    users: pl.Series | None = None,
-    money: Money | None = None,
+    cutoffs: Mapping[str, Cutoff], data: SelectionData, n_folds: int = 2
 ) -> dict[str, Doubles]:
-    """The same for several cutoffs, fitted on all folds but the user's; `users` count even without truth."""
-    fold = np.arange(len(lists)) % n_folds
+    """The same for several cutoffs, fitted on all folds but the user's."""
+    fold = np.arange(len(data.lists)) % n_folds
     scores: dict[str, Doubles] = {}
     for f in range(n_folds):
         to_fit = {name: cutoff for name, cutoff in cutoffs.items() if name != BOUNDARY}
-        fitted = fit_cutoffs(to_fit.values(), lists.take(np.flatnonzero(fold != f)), truth, history, users)
-        others = lists.take(np.flatnonzero(fold == f))
+        training = data.take(np.flatnonzero(fold != f)).lists
+        fitted = fit_cutoffs(to_fit.values(), training, data.truth, data.history, data.users)
+        others = data.lists.take(np.flatnonzero(fold == f))
         for name, cutoff in {**cutoffs, **dict(zip(to_fit, fitted, strict=True))}.items():
-            report: Report = evaluate(cutoff.apply(others, history=history), truth, users=users)
-            report = replace(report, money=money)
+            report = data.evaluate(cutoff.apply(others, history=data.history))
             row = IdMap(report.user_ids).lookup(others.users.values)
             row = row[row >= 0]
-            scores.setdefault(name, np.zeros(report.n_users))[row] = report.values(metric)[row]
+            scores.setdefault(name, np.zeros(report.n_users))[row] = report.values(data.metric)[row]
     return scores

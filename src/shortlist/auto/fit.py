@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shortlist.auto.cutoff_choice import BOUNDARY, SelectedCutoff, check_metric
-from shortlist.auto.joint_selection import choose_jointly, held_out_score
+from shortlist.auto.joint_selection import choose_jointly, held_out_scores, judge_jointly
 from shortlist.auto.progress import show_progress
 from shortlist.auto.search import SettingsSearch
 from shortlist.auto.validation import (
@@ -216,8 +216,10 @@ def fit(
             epochs = display.epochs(f"training {type(best.model).__name__}")
             model, choice = deploy(best, kept, cutoff, epochs)
         else:
-            best, choice, _, compared = choose_jointly(validated, cutoff)
-            held_out = held_out_score(search.halves, cutoff)
+            scores = held_out_scores(search.halves, cutoff)
+            joint = judge_jointly(choose_jointly(validated, cutoff), cutoff, validated, scores)
+            best, choice, compared = joint.validation, joint.cutoff, joint.compared
+            held_out = None if scores is None else scores.report(joint.cutoff_name)
             epochs = display.epochs(f"training {type(best.model).__name__}")
             model = best.refit(data, progress=epochs)
         if choice is not None:

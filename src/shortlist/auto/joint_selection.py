@@ -6,7 +6,15 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from shortlist.auto.cutoff_choice import BOUNDARY, FIXED, SelectedCutoff, compare_cutoffs, default_cutoffs
+from shortlist.auto.cutoff_choice import (
+    BOUNDARY,
+    FIXED,
+    SelectedCutoff,
+    SelectionData,
+    compare_cutoffs,
+    default_cutoffs,
+    judge,
+)
 from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model
 from shortlist.core.metrics import Metric
 from shortlist.cutoff import Boundary
@@ -89,20 +97,25 @@ def _choose_cutoff(validation: Validation, cutoff: CutoffArgument) -> JointChoic
         score = validation.evaluate(fitted.apply(validation.candidates, history=history)).mean(metric)
         reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
         return JointChoice(validation, SelectedCutoff(name, fitted, {name: score}, reason, metric), score, {})
-    money, lists = validation.money, validation.candidates
-    gain, cost = (None, None) if money is None else (money.gain, money.cost)
-    cutoffs = default_cutoffs(
-        validation.n_candidates,
-        probabilities=lists.probabilities is not None,
-        metric=metric,
-        gain=gain,
-        cost=cost,
-    )
+    cutoffs = _default_cutoffs(validation)
     if validation.model.has_boundary:
         cutoffs[BOUNDARY] = Boundary()
     users = validation.holdout.user_ids
-    chosen = compare_cutoffs(lists, truth, history, cutoffs, metric=metric, money=money, users=users)
+    data = SelectionData(validation.candidates, truth, history, metric, validation.money, users)
+    chosen = compare_cutoffs(data, cutoffs)
     return JointChoice(validation, chosen, chosen.scores[chosen.name], {})
+
+
+def _default_cutoffs(validation: Validation) -> dict[str, Cutoff]:
+    """The cutoffs that are compared for one model."""
+    gain, cost = (None, None) if validation.money is None else (validation.money.gain, validation.money.cost)
+    return default_cutoffs(
+        validation.n_candidates,
+        probabilities=validation.candidates.probabilities is not None,
+        metric=validation.metric,
+        gain=gain,
+        cost=cost,
+    )
 
 
 def _fit_choice(best: Validation, choice: SelectedCutoff) -> SelectedCutoff:
@@ -121,9 +134,25 @@ def _fit_choice(best: Validation, choice: SelectedCutoff) -> SelectedCutoff:
         f"fitted on all validation users, {choice.name!r} scores {text(score)} on them and a fixed N "
         f"{text(best.score)}; the scores in the table come from halves that are too small to rely on"
     )
-    gain, cost = (None, None) if best.money is None else (best.money.gain, best.money.cost)
-    fixed = default_cutoffs(best.n_candidates, metric=best.metric, gain=gain, cost=cost)[FIXED]
-    return SelectedCutoff(FIXED, best.fit_cutoff(fixed), choice.scores, reason, best.metric)
+    fixed = best.fit_cutoff(_default_cutoffs(best)[FIXED])
+    return SelectedCutoff(FIXED, fixed, choice.scores, reason, best.metric)
+
+
+def judge_jointly(
+    choice: JointChoice, cutoff: CutoffArgument, validated: list[Validation], scores: "HeldOutScores | None"
+) -> JointChoice:
+    """The choice if it beats the best fixed N on users who took no part in it, else that fixed N."""
+    if cutoff != "auto" or choice.cutoff is None or choice.cutoff.name == FIXED:
+        return choice
+    best = max(validated, key=_score)
+    fixed = _default_cutoffs(best)[FIXED]
+    judged = judge(choice.cutoff, fixed, *(() if scores is None else (scores.chosen, scores.fixed)))
+    if judged.name != FIXED:
+        return choice._replace(cutoff=judged)
+    compared = {number: validated[number].score for number in choice.compared}
+    tried = judged.scores if best is choice.validation else {FIXED: best.score}
+    judged = replace(judged, cutoff=best.fit_cutoff(fixed), scores=tried)
+    return JointChoice(best, judged, best.score, compared)
 
 
 # ------------------------------------------------------------------ the score on users that did not choose
@@ -152,7 +181,45 @@ def halves(validation: Validation) -> tuple[Longs, Longs]:
     return np.arange(0, n, 2), np.arange(1, n, 2)
 
 
-def held_out_score(selections: HalfSelections, cutoff: CutoffArgument) -> dict[str, Any] | None:
+class HeldOutScores(NamedTuple):
+    """The metric of users whose lists were chosen by the other half of the users; arrays are (n_users,)."""
+
+    chosen: Doubles  # under the model and cutoff with the best score
+    fixed: Doubles  # under the best fixed N of that model
+    usual: Doubles  # under a common N
+    fixed_lengths: tuple[int, int]  # of the halves
+    choices: tuple[str, str]  # names of model and cutoff
+    winner: Validation  # the model of the last half
+
+    def report(self, cutoff: str) -> dict[str, Any]:
+        """What is reported if this cutoff, by name, is served."""
+        scores, choices = self.chosen, list(self.choices)
+        if cutoff == FIXED:
+            scores, choices = self.fixed, [f"{choice.split(',')[0]}, {FIXED}" for choice in choices]
+        named = " or ".join(dict.fromkeys(map(str, self.fixed_lengths)))
+        baselines = {
+            f"{USUAL_LENGTH} for everyone": self.usual,
+            f"best N ({named}) for everyone": self.fixed,
+        }
+        score, error = float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(scores.size))
+        changes = measure_changes(self.winner)
+        drift = abs(score) * float(np.sqrt(np.mean(np.square(changes)))) if changes else None
+        return {
+            "score": score,
+            "standard_error": error,
+            "drift": drift,
+            "n_changes": len(changes),
+            "error": error if drift is None else float(np.hypot(error, drift)),
+            "n_users": int(scores.size),
+            "choices": choices,
+            "baselines": [
+                {"name": name, "score": float(baseline.mean())} | _difference(scores, baseline)
+                for name, baseline in baselines.items()
+            ],
+        }
+
+
+def held_out_scores(selections: HalfSelections, cutoff: CutoffArgument) -> HeldOutScores | None:
     """Score what each half chooses, model and cutoff, on the other half; None if there are too few users."""
     values: list[list[Doubles]] = []
     choices, best_lengths = [], []
@@ -160,36 +227,21 @@ def held_out_score(selections: HalfSelections, cutoff: CutoffArgument) -> dict[s
         if not best:
             return None
         candidates = [best[number][1] for number in sorted(best)]
-        chosen = choose_jointly([each.restrict(halves(each)[half]) for each in candidates], cutoff)
-        winner = next(each for each in candidates if each.model is chosen.validation.model)
+        choice = choose_jointly([model.restrict(halves(model)[half]) for model in candidates], cutoff)
+        winner = next(model for model in candidates if model.model is choice.validation.model)
         if winner.model.uses_epochs:
             winner = _stop_on_half(winner, half)
-            chosen = choose_jointly([winner.restrict(halves(winner)[half])], cutoff)
+            choice = choose_jointly([winner.restrict(halves(winner)[half])], cutoff)
         other = winner.restrict(halves(winner)[1 - half])
-        best_lengths.append(chosen.validation.N)
-        lengths = USUAL_LENGTH, best_lengths[-1]
-        shown = chosen.lists(other), *(other.candidates.head(N) for N in lengths)
+        best_lengths.append(choice.validation.N)
+        lengths = best_lengths[-1], USUAL_LENGTH
+        shown = choice.lists(other), *(other.candidates.head(N) for N in lengths)
         values.append([other.evaluate(lists).values(winner.metric) for lists in shown])
-        choices.append(f"{type(winner.model).__name__}, {chosen.cutoff_name}")
-    scores, usual, best_fixed = (np.concatenate(columns) for columns in zip(*values, strict=True))
-    named = " or ".join(dict.fromkeys(map(str, best_lengths)))
-    baselines = {f"{USUAL_LENGTH} for everyone": usual, f"best N ({named}) for everyone": best_fixed}
-    score, error = float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(scores.size))
-    changes = measure_changes(winner)
-    drift = abs(score) * float(np.sqrt(np.mean(np.square(changes)))) if changes else None
-    return {
-        "score": score,
-        "standard_error": error,
-        "drift": drift,
-        "n_changes": len(changes),
-        "error": error if drift is None else float(np.hypot(error, drift)),
-        "n_users": int(scores.size),
-        "choices": choices,
-        "baselines": [
-            {"name": name, "score": float(baseline.mean())} | _difference(scores, baseline)
-            for name, baseline in baselines.items()
-        ],
-    }
+        choices.append(f"{type(winner.model).__name__}, {choice.cutoff_name}")
+    chosen, fixed, usual = (np.concatenate(columns) for columns in zip(*values, strict=True))
+    return HeldOutScores(
+        chosen, fixed, usual, (best_lengths[0], best_lengths[1]), (choices[0], choices[1]), winner
+    )
 
 
 def _difference(scores: Doubles, baseline: Doubles) -> dict[str, float]:
