@@ -8,7 +8,7 @@ import shortlist as sl
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
-from shortlist.serve.store import lists
+from shortlist.serve.tables import lists
 from shortlist.serve.tokens import create_token
 from tests.serve.browser import browser, models, open_page, server  # noqa: F401 (fixtures)
 
@@ -54,7 +54,7 @@ def usual_items(path, users):
 
 def logged_lists(store):
     """All rows of the log, oldest first."""
-    return store._rows(sa.select(lists).order_by(lists.c.made, lists.c.list_id))
+    return store.rows(sa.select(lists).order_by(lists.c.made, lists.c.list_id))
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def send(store, user, items, received, time=5):
 
 def outcomes(store):
     outcomes, used = Feedback(store)._join(store.events_after(0, 1000))
-    assert store.close_lists(used, "test", store.setting("test"), "done")
+    assert Feedback(store)._close_lists(used, store.snapshot("feedback"), {"seq": 0})
     return outcomes
 
 
@@ -137,20 +137,6 @@ def test_batch_of_outcomes_moves_a_guarantee():
     assert cut.update(*build_batch(hit, cut), shown=True).threshold_ < cut.threshold_
 
 
-def test_the_monitor_of_a_guarantee_keeps_its_values_under_its_name_of_release_0_2(store, served):
-    split = sl.split.last_basket(sl.load_dataset("sample"))
-    model = sl.PersonalFrequency().fit(split.train)
-    model.set_cutoff(sl.cutoff.Guarantee(min_precision=0.15).fit(model.recommend(N=20), split.valid))
-    served = replace(served, model=model)
-    log(store, "a", "u1", NOW - 100, ["i1", "i2"], [0.5, 0.5])
-    send(store, "u1", ["i1"], NOW)
-    Feedback(store).step(served, at=NOW + 100)
-    state = json.loads(store.setting("feedback"))
-    state["monitors"]["promise"] = state["monitors"].pop("guarantee")
-    assert store.close_lists([], "feedback", store.setting("feedback"), json.dumps(state))
-    assert Feedback(store).monitors(served)["guarantee"].mean == 0.5
-
-
 def test_a_backlog_is_worked_off_in_steps_and_shows(store, served, monkeypatch):
     monkeypatch.setattr("shortlist.serve.feedback.EVENTS_AT_ONCE", 10)
     for number in range(25):
@@ -226,7 +212,6 @@ def test_a_model_for_everyone_learns_from_lists_without_events(store, served, mo
 
 
 def test_horizon_of_the_model_in_service(served):
-    from dataclasses import replace
 
     from shortlist.models.selection import SelectionReport
 

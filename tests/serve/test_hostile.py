@@ -19,17 +19,20 @@ import shortlist as sl
 from shortlist.errors import ConfigError, DataError
 from shortlist.serve import app, deployment, lists, tokens
 from shortlist.serve import store as store_module
+from shortlist.serve.activations import add_activation, find_activations
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, load_refit_data
+from shortlist.serve.erasure import erase_user
 from shortlist.serve.experiments import Experiments
 from shortlist.serve.metrics import Metrics
 from shortlist.serve.model_files import kept_path
 from shortlist.serve.run import served_model
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import DAY_SECONDS, Service
-from shortlist.serve.store import EventStore, RowError, StoreError, StoreWriter
+from shortlist.serve.store import EventStore, RowError, StoreError
 from shortlist.serve.tokens import create_token
+from shortlist.serve.writer import StoreWriter
 from tests.postgres import PostgresServer, started
 from tests.serve.conftest import logged_lists, start, usual_items
 from tests.serve.server import free_port
@@ -117,7 +120,7 @@ class TestEvents:
         with start(weighted) as client:
             assert client.get("/v1/users/later").status_code == 200
             (weighted / "again.shortlist").write_bytes((weighted / "shop.shortlist").read_bytes())
-            store.add_activation("again", store.activations(1)[0].checksum, 0, "elsewhere")
+            add_activation(store, "again", find_activations(store, 1)[0].checksum, 0, "elsewhere")
             wait_for(lambda: client.get("/ready").json()["model"] == "again")
             assert "5 stored events" in check_of(client, "Events")["sentence"]  # not counted twice
         assert load_refit_data(store, weighted, "shop").events.purchases.n_rows == 2
@@ -434,16 +437,16 @@ class TestModels:
         first = Deployment(folder, store)
         first.start(folder / "shop.shortlist")
         first.activate("refit", "once")
-        last = store.activations(1)[0]
+        last = find_activations(store, 1)[0]
         for _ in range(60):
-            store.add_activation(last.model, last.checksum, last.events_until, "threshold moved")
+            add_activation(store, last.model, last.checksum, last.events_until, "threshold moved")
         again = Deployment(folder, store)
         again.start(folder / "shop.shortlist")
         assert again.served.name == "refit"
         given = Deployment(folder, store)
         given.start(folder / "shop.shortlist", prefer_given=True)
         assert given.served.name == "shop"
-        assert store.activations(1)[0].model == "shop"  # every worker follows
+        assert find_activations(store, 1)[0].model == "shop"  # every worker follows
         store.close()
 
     def test_the_model_that_is_announced_is_the_one_that_is_served(self, folder):
@@ -472,7 +475,7 @@ class TestModels:
         with TestClient(create_app(service), base_url="http://127.0.0.1:8000") as client:
             model = sl.Popularity().fit(sl.load_dataset("sample")).set_cutoff(sl.cutoff.FixedN(N=3))
             path = model.save(folder / "late.bin")
-            service.store.add_activation("late", deployment.file_checksum(path), 0, "refit elsewhere")
+            add_activation(service.store, "late", deployment.file_checksum(path), 0, "refit elsewhere")
             wait_for(lambda: check_of(client, "Model")["state"] == "warning")
             assert check_of(client, "Event store")["state"] == "ok"
             assert client.get("/ready").json()["model"] == "shop"
@@ -591,8 +594,8 @@ class TestClock:
             store = EventStore(ServeConfig(model="m", db=address).database)
             store.create()
             times.wall -= 365 * DAY_SECONDS  # of this machine
-            store.add_activation("shop", "0" * 64, 0, "start")
-            assert store.activations(1)[0].activated == pytest.approx(time.time(), abs=60)
+            add_activation(store, "shop", "0" * 64, 0, "start")
+            assert find_activations(store, 1)[0].activated == pytest.approx(time.time(), abs=60)
             assert store.time_is_settled
             store.close()
 
@@ -609,7 +612,7 @@ class TestClock:
             headers["authorization"] = f"Bearer {tokens['read']}"
             client.post("/v1/recommend", json={"users": ["u1", "u2"]}, headers=headers)
         store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
-        assert sum(store.count_exposures("spring").values()) == 2
+        assert sum(Experiments(store).count_users("spring").values()) == 2
         real, steps = time.time, []
         monkeypatch.setattr(time, "time", lambda: real() + jump)
         monkeypatch.setattr(Experiments, "step", lambda self: steps.append(self._store.now()))
@@ -860,18 +863,18 @@ class TestErasure:
         store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
         store.create()
         before = sl.load_model(folder / "shop.shortlist").history_
-        store.forget_user("u1")
+        erase_user(store, "u1")
         usual = usual_items(folder / "shop.shortlist", [f"u{n + 2}" for n in range(80)]).items()
         rows = [stored_row(n, user_id=user, item_id=item) for n, (user, item) in enumerate(usual)]
         store.add_events([rows])
         assert main(["service", "refit", str(folder / "shop.shortlist"), "--json"]) == 0
-        active = store.activations(1)[0]
+        active = find_activations(store, 1)[0]
         refitted = sl.load_model(kept_path(folder, active.checksum))
         assert "u1" not in refitted.users_
         assert "u2" in refitted.users_
         lost = int((before.user == before.users.index("u1")).sum())
         assert refitted.history_.n_rows == before.n_rows - lost + 80
-        assert active.forgotten_until == 1
+        assert active.erased_until == 1
         store.add_events([[stored_row(99, user_id="u1", event_id="again")]])
         served = Deployment(folder, store)
         served.start(folder / "shop.shortlist")

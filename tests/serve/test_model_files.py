@@ -4,18 +4,16 @@ import os
 import time
 
 import pytest
-import sqlalchemy as sa
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.errors import ConfigError, ModelFileError
+from shortlist.errors import ModelFileError
 from shortlist.serve import model_files
-from shortlist.serve.config import ServeConfig
+from shortlist.serve.activations import find_activations
 from shortlist.serve.deployment import Deployment, load_refit_data
 from shortlist.serve.experiments import Arm, Experiments, LiveExperiment
 from shortlist.serve.model_files import file_checksum, find_model, kept_path, model_names
 from shortlist.serve.store import EventStore
-from tests.postgres import started
 from tests.serve.conftest import start
 
 
@@ -98,7 +96,7 @@ def test_a_folder_that_cannot_be_written_is_enough_to_serve(store, tmp_path, mon
     Deployment(tmp_path, store).start(path)
     save_popular(path, 4)
     with pytest.raises(ModelFileError, match="has changed"):
-        find_model(tmp_path, "shop", store.activations(1)[0].checksum)
+        find_model(tmp_path, "shop", find_activations(store, 1)[0].checksum)
 
 
 def test_a_file_that_is_replaced_while_it_is_copied_is_refused(tmp_path):
@@ -121,7 +119,7 @@ def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monke
     for number in range(2, 5):
         save_popular(tmp_path / "shop.shortlist", number)
         served.activate("shop", "by request")
-    latest = {activation.checksum for activation in store.activations(2)}
+    latest = {activation.checksum for activation in find_activations(store, 2)}
     arm = file_checksum(tmp_path / "arm.shortlist")
     assert kept(tmp_path) == {*latest, arm, file_checksum(others)}
     experiments.stop("spring")
@@ -139,61 +137,6 @@ def test_a_file_of_the_last_hour_is_not_deleted(tmp_path):
     os.utime(kept_path(tmp_path, checksum), (old, old))
     model_files.remove_models(tmp_path, [checksum])
     assert kept(tmp_path) == set()
-
-
-# ---------------------------------------------------------------------- databases of release 0.3
-def fill_as_in_0_3(store, path):
-    """What release 0.3 left: a model file in parts, a budget, and an activation of the file."""
-    content, checksum = path.read_bytes(), file_checksum(path)
-    blob = "BLOB" if store.is_sqlite else "BYTEA"
-    with store._begin() as connection:
-        for statement in (
-            "CREATE TABLE budgets (start BIGINT PRIMARY KEY, spent BIGINT NOT NULL)",
-            "CREATE TABLE models (checksum TEXT PRIMARY KEY, name TEXT NOT NULL, stored FLOAT NOT NULL)",
-            f"CREATE TABLE model_parts (checksum TEXT, number INTEGER, content {blob} NOT NULL)",
-        ):
-            connection.exec_driver_sql(statement)
-        values = {"checksum": checksum, "name": path.stem, "stored": 1.0}
-        connection.execute(sa.text("INSERT INTO models VALUES (:checksum, :name, :stored)"), values)
-        for number, at in enumerate(range(0, len(content), 5_000)):
-            values = {"checksum": checksum, "number": number, "content": content[at : at + 5_000]}
-            insert = "INSERT INTO model_parts VALUES (:checksum, :number, :content)"
-            connection.execute(sa.text(insert), values)
-    store.add_activation(path.stem, checksum, 0, "of 0.3")
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_models_of_0_3_leave_the_database(kind, tmp_path):
-    def check(address):
-        found = EventStore(ServeConfig(model="m", db=address).database)
-        found.create()
-        path = save_popular(tmp_path / "next.shortlist", 6)
-        content, checksum = path.read_bytes(), file_checksum(path)
-        fill_as_in_0_3(found, path)
-        path.unlink()
-        for _ in range(2):  # the second time there is nothing to do
-            found.export_models(tmp_path)
-        assert kept_path(tmp_path, checksum).read_bytes() == content
-        assert not {"models", "model_parts", "budgets"} & set(sa.inspect(found._engine).get_table_names())
-        server = Deployment(tmp_path, found)
-        server.start(tmp_path / "shop.shortlist")
-        assert (server.served.name, server.served.model.cutoff_.N) == ("next", 6)
-        found.close()
-
-    if kind == "sqlite":
-        check(f"sqlite:///{tmp_path / 'old.sqlite'}")
-    else:
-        with started() as address:
-            check(address)
-
-
-def test_models_stay_in_the_database_if_they_cannot_be_written(store, tmp_path):
-    path = save_popular(tmp_path / "next.shortlist", 6)
-    fill_as_in_0_3(store, path)
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="must leave the database"):
-        store.export_models(tmp_path / "file")
-    assert sa.inspect(store._engine).has_table("model_parts")
 
 
 def test_activate_on_the_command_line_keeps_the_file(tmp_path, capsys):

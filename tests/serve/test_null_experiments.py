@@ -86,7 +86,7 @@ def test_identical_lists_of_models_with_different_histories_give_no_verdict(shop
     report = experiments.compare(experiments.find("first"))
     assert report.arms["users"].sum() == N_USERS
     assert report.verdict == "not yet"
-    assert {row.n_before for row in store.outcomes("first")} == set(activity.tolist())
+    assert {row.n_before for row in experiments.users("first")} == set(activity.tolist())
     experiments.stop("first")
     store.close()
 

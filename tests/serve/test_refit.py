@@ -4,6 +4,7 @@ import json
 
 import shortlist as sl
 from shortlist.cli import main
+from shortlist.serve.activations import find_activations
 from shortlist.serve.model_files import kept_path
 from shortlist.serve.store import EventStore
 from tests.serve.conftest import start, usual_items
@@ -45,7 +46,7 @@ def test_a_refit_reads_the_settings_of_the_service(folder, monkeypatch, capsys):
     store.add_events([[row | {"event_id": user, "user_id": user, "item_id": item} for user, item in usual]])
     monkeypatch.setenv("SHORTLIST_SERVE_DB", address)
     assert main(["service", "refit", str(path)]) == 0, capsys.readouterr().err
-    [activation] = store.activations(2)
+    [activation] = find_activations(store, 2)
     assert activation.note == "refit"
     assert kept_path(folder, activation.checksum).is_file()
     store.close()

@@ -10,17 +10,18 @@ import pytest
 import sqlalchemy as sa
 
 import shortlist as sl
+from shortlist.serve.activations import add_activation, find_activations
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment
+from shortlist.serve.erasure import erase_user
 from shortlist.serve.store import (
     EVENTS_LOCK,
-    MAX_WAITING,
     EventStore,
     StoreAwayError,
     StoreError,
-    StoreWriter,
 )
 from shortlist.serve.tokens import create_token
+from shortlist.serve.writer import MAX_WAITING, StoreWriter
 from tests.postgres import PostgresServer
 from tests.serve.proxy import Proxy
 from tests.serve.server import Server, free_port
@@ -268,17 +269,17 @@ class TestStore:
     def test_a_server_that_can_load_no_activated_model_changes_nothing_for_the_others(self, store, folder):
         first = Deployment(folder, store)
         first.start(folder / "shop.shortlist")
-        store.add_activation("unknown", "0" * 64, 0, "elsewhere")
-        store.add_activation("unknown", "1" * 64, 0, "elsewhere")
-        latest = store.activations(1)
+        add_activation(store, "unknown", "0" * 64, 0, "elsewhere")
+        add_activation(store, "unknown", "1" * 64, 0, "elsewhere")
+        latest = find_activations(store, 1)
         again = Deployment(folder, store)
         again.start(folder / "shop.shortlist")
         assert again.served.name == "shop"
-        assert store.activations(1) == latest
+        assert find_activations(store, 1) == latest
 
     def test_a_lock_that_another_server_keeps_is_not_waited_for(self, store):
         """Such as one whose network broke in the middle of a transaction, which the database then ends."""
-        with store._read() as connection:
+        with store.read() as connection:
             limits = [
                 connection.exec_driver_sql(f"show {name}").scalar()
                 for name in ("lock_timeout", "idle_in_transaction_session_timeout")
@@ -292,8 +293,8 @@ class TestStore:
         with engine.begin() as connection:
             connection.execute(lock)
             with pytest.raises(StoreAwayError):
-                store.forget_user("u1")
-        store.forget_user("u1")
+                erase_user(store, "u1")
+        erase_user(store, "u1")
         engine.dispose()
 
 

@@ -7,6 +7,7 @@ import pytest
 from shortlist.serve import service as retention
 from shortlist.serve import store as store_module
 from shortlist.serve.config import ServeConfig
+from shortlist.serve.metrics import counters_since, put_counters
 from shortlist.serve.service import DAY_SECONDS, Retention
 from shortlist.serve.store import EventStore, ListRow
 from tests.postgres import started
@@ -56,13 +57,13 @@ def test_old_lists_and_counters_are_deleted_in_steps_and_events_stay(store, monk
     days = [NOW - day * DAY_SECONDS for day in (100, 95, 91, 89, 1)]
     log(store, days)
     for made in days:
-        store.put_counters("w", int(made // 60), {"lists": 1.0})
+        put_counters(store, "w", int(made // 60), {"lists": 1.0})
     event = {"event_id": "e", "user_id": "u1", "item_id": "i1", "time": 1, "received": 1.0}
     store.add_events([[event | {"weight": None, "list_id": None}]])
     job = Retention(store, 90)
     assert [job.step(NOW) for _ in range(3)] == [2, 1, 0]
     assert [row.made for row in logged_lists(store)] == days[3:]
-    assert [row.minute for row in store.counters_since(0)] == [made // 60 for made in days[3:]]
+    assert [row.minute for row in counters_since(store, 0)] == [made // 60 for made in days[3:]]
     assert len(store.events_after(0, 10)) == 1
     log(store, [NOW - 99 * DAY_SECONDS])
     assert job.step(NOW + 60) == 0  # once a day

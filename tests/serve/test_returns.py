@@ -10,7 +10,9 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.serve.deployment import Deployment
+from shortlist.serve.erasure import erase_user
 from shortlist.serve.feedback import Feedback
+from shortlist.serve.outcomes import read_timelines
 from shortlist.serve.store import EventStore, ListRow
 from tests.serve.conftest import start, usual_items
 from tests.serve.test_app import wait_for
@@ -183,7 +185,7 @@ def test_an_erased_user_leaves_no_returns(shop):
     store = new_store(shop, "store", [[stored(1, "ann", "i1", 3), stored(2, "ann", "i1", 4, -1.0)]])
     deployment = Deployment(shop, store)
     deployment.start(shop / "shop.shortlist")
-    store.forget_user("ann")
+    erase_user(store, "ann")
     deployment.follow()
     history = deployment.served.model._fitted_state().history
     assert "ann" not in history.users
@@ -204,8 +206,7 @@ def test_a_return_is_no_success_of_a_list(shop):
     feedback = Feedback(store)
     assert feedback._join(store.events_after(0, 10)) == ([], [])
     feedback.step(served, at)
-    assert store.events_of_users(["u1"], 0, at) == []
-    assert store.events_of(["u1"], 0, at) == {}
+    assert read_timelines(store, ["u1"], 0, at + 60)["u1"].purchases(0, at + 60) == []
     assert feedback.events_behind(served) == 0
     store.close()
 

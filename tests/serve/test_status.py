@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.health import MIN_COUNT, describe_status
-from shortlist.serve.metrics import KEPT_MINUTES, Metrics
+from shortlist.serve.metrics import KEPT_MINUTES, Metrics, put_counters
 from shortlist.serve.service import Service
 from shortlist.serve.store import StoreError
 from tests.serve.conftest import logged_lists
@@ -79,8 +79,8 @@ def checks_of(service, times):
     """The checks after an hour with slow answers, unknown users and rejected events."""
     store, deployment = service.store, service.deployment
     slow = {"requests": times, "seconds:0.5": times, "lists": times, "length:0": times, "unknown": times}
-    store.put_counters(
-        "w", int(time.time() // 60), slow | {"events:rejected": 1, "events:accepted": times - 1}
+    put_counters(
+        store, "w", int(time.time() // 60), slow | {"events:rejected": 1, "events:accepted": times - 1}
     )
     found = describe_status(store, deployment, [3] * 100, service.feedback)["checks"]
     return {one["name"]: one for one in found if one["name"] in SHARES}

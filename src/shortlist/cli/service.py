@@ -123,11 +123,17 @@ def forget_user(
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.store import erase_user
+    from shortlist.serve.erasure import erase_user
+    from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db})
     read_header(config.model_path)
-    erased = erase_user(config.database, user)
+    store = EventStore(config.database)
+    try:
+        store.create()
+        erased = erase_user(store, user)
+    finally:
+        store.close()
     show_text(
         f"{erased.n_events:,} events and {erased.n_lists:,} logged lists of the user are deleted; services "
         "on this store no longer know the user. Model files forget the user with the next refit."
@@ -167,6 +173,7 @@ def refit_model(
     """
     from shortlist.auto.fit import refit as fit_again
     from shortlist.core.serialization import read_header
+    from shortlist.serve.activations import add_activation
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import Deployment, load_refit_data
     from shortlist.serve.model_files import SUFFIX, kept_path, save_model
@@ -184,11 +191,11 @@ def refit_model(
     result = fit_again(data.model, data.events, items=content, progress=print_note)
     name = checksum = None
     if result.model is not None:
-        name = f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+        name = f"{base}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(store.now()))}"
         checksum = save_model(result.model, folder)
-        store.add_activation(name, checksum, data.last_event, "refit", forgotten_until=data.last_forgotten)
+        add_activation(store, name, checksum, data.last_event, "refit", erased_until=data.last_erased)
         Deployment(folder, store, keep_models=config.keep_models).remove_unused()
-    store.put_setting("refit", "" if name else result.reason)
+    store.replace_snapshot("refit", store.snapshot("refit"), "" if name else result.reason)
     store.close()
     about = {
         "model": name,

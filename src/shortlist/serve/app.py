@@ -4,7 +4,6 @@ A route declares its body, its answer and the scope that it needs; everything el
 """
 
 import asyncio
-import hashlib
 import logging
 import signal
 import sys
@@ -26,9 +25,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
+from shortlist.serve.activations import add_cutoff, find_activations
 from shortlist.serve.cut import cut_lists, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
-from shortlist.serve.events import count_returns, new_items, parse_events
+from shortlist.serve.erasure import erase_user
+from shortlist.serve.events import count_returns, later_events, new_items, parse_events
 from shortlist.serve.lists import check_count, is_small
 from shortlist.serve.middleware import (
     COUNTED_AS,
@@ -113,8 +114,7 @@ async def cut_fit(body: schemas.CutFitBody, service: Shared) -> Any:
     """Learn a cutoff from scores of any ranker and their outcomes."""
     fitted = await asyncio.to_thread(fit_cutoff, body)
     content = await asyncio.to_thread(cutoff_bytes, fitted)
-    cutoff_id = hashlib.sha256(content).hexdigest()[:24]
-    await asyncio.to_thread(service.store.add_cutoff, cutoff_id, content)
+    cutoff_id = await asyncio.to_thread(add_cutoff, service.store, content)
     return {"cutoff_id": cutoff_id, "description": repr(fitted)}
 
 
@@ -136,7 +136,7 @@ async def events(body: schemas.EventsInput, service: Shared) -> Any:
     if returns and served.form.subtracts:
         users = sorted(set(returns.values()))
         with suppress(StoreError):  # the events are stored: they must be acknowledged
-            stored = await asyncio.to_thread(service.store.later_events, users, served.last_event)
+            stored = await asyncio.to_thread(later_events, service.store, users, served.last_event)
             counts["returns"] = await asyncio.to_thread(
                 count_returns, returns, stored, served.model, served.form
             )
@@ -161,7 +161,7 @@ async def user(user_id: str, service: Shared) -> Any:
 async def forget(user_id: str, service: Shared) -> Any:
     """Erase a user: events, logged lists and what is served; model files follow with the next refit."""
     wanted = check_id(user_id, service.deployment.served.model.users_, "user_id")
-    erased = await asyncio.to_thread(service.store.forget_user, str(wanted))
+    erased = await asyncio.to_thread(erase_user, service.store, str(wanted))
     await asyncio.to_thread(service.deployment.follow)
     return {"n_events": erased.n_events, "n_lists": erased.n_lists}
 
@@ -258,7 +258,7 @@ def _describe_models(service: Service) -> dict[str, Any]:
         "available": service.deployment.available(),
         "activations": [
             {name: getattr(activation, name) for name in schemas.ActivationRow.model_fields}
-            for activation in service.store.activations(20)
+            for activation in find_activations(service.store, 20)
         ],
         "error": service.deployment.activation_error or service.deployment.store_error,
         "report": None if model.selection_ is None else str(model.selection_),

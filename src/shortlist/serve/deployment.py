@@ -24,6 +24,8 @@ from shortlist.data.history import History
 from shortlist.data.ids import IdMap
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
+from shortlist.serve.activations import Activation, add_activation, add_cutoff, find_activations, read_cutoff
+from shortlist.serve.erasure import ErasedUser, erased_after
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
 from shortlist.serve.log import write_log
 from shortlist.serve.model_files import (
@@ -35,7 +37,7 @@ from shortlist.serve.model_files import (
     model_names,
     remove_models,
 )
-from shortlist.serve.store import Activation, EventStore, ForgottenUser, StoreError
+from shortlist.serve.store import EventStore, StoreError
 
 M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of malloc.h
 ARENAS = 2
@@ -81,7 +83,7 @@ class ServedModel:
     loaded: float
     cutoff_name: str
     last_event: int  # number of the last event that it has observed
-    last_forgotten: int  # number of the last user who was erased from it
+    last_erased: int  # number of the last user who was erased from it
     n_skipped: int = 0  # stored events that it cannot use
 
     @property
@@ -134,15 +136,16 @@ class Deployment:
         The file may be missing where another server has activated a model. If no activated model can be
         loaded here, the file is served here, and nowhere else, until one can be.
         """
-        latest, name = self._store.activations(1), path.name.removesuffix(SUFFIX)
+        latest, name = find_activations(self._store, 1), path.name.removesuffix(SUFFIX)
         given = None if latest and not path.exists() else file_checksum(path)
         if given is not None:
             is_latest = bool(latest) and (latest[0].model, latest[0].checksum) == (name, given)
-            if not self._store.activations(1, model=name, checksum=given) or (prefer_given and not is_latest):
+            is_new = not find_activations(self._store, 1, model=name, checksum=given)
+            if is_new or (prefer_given and not is_latest):
                 self.activate(name, "given at the start")
                 return
         tried = set()
-        for activation in self._store.activations(1_000):  # newest first; a file may have been deleted
+        for activation in find_activations(self._store):  # newest first; a file may have been deleted
             if (key := (activation.model, activation.checksum, activation.cutoff)) in tried:
                 continue
             tried.add(key)
@@ -164,7 +167,7 @@ class Deployment:
 
     def available(self) -> list[str]:
         """Models that can be activated: those with a name in the folder, and those that are kept there."""
-        activations = self._store.activations(1_000)
+        activations = find_activations(self._store)
         kept = [one.model for one in activations if kept_path(self._folder, one.checksum).is_file()]
         return list(dict.fromkeys([*self.model_names(), *kept]))
 
@@ -177,7 +180,7 @@ class Deployment:
     def find_checksum(self, name: str) -> str:
         """The checksum of the model of this name: of the file in the folder, or as it was last activated."""
         if name not in self.model_names():
-            for activation in self._store.activations(1, model=name):
+            for activation in find_activations(self._store, 1, model=name):
                 if kept_path(self._folder, activation.checksum).is_file():
                     return activation.checksum
         return file_checksum(self.path_of(name))
@@ -198,14 +201,14 @@ class Deployment:
         """
         with self._lock:
             try:
-                content = None if cutoff is None else cutoff_bytes(cutoff)
-                trial = self._latest_use(name, checksum or self.find_checksum(name), note, content)
+                stored = None if cutoff is None else add_cutoff(self._store, cutoff_bytes(cutoff))
+                trial = self._latest_use(name, checksum or self.find_checksum(name), note, stored)
                 served = self._prepare(trial)
                 self.keep(name, trial.checksum)
             except (ModelFileError, OSError) as error:
                 raise ModelFileError(self.describe_error(name, error)) from None
-            number = self._store.add_activation(
-                name, trial.checksum, trial.events_until, note, content, trial.forgotten_until
+            number = add_activation(
+                self._store, name, trial.checksum, trial.events_until, note, stored, trial.erased_until
             )
             self._served = replace(served, activation=trial._replace(number=number))
             self.activation_error = None
@@ -217,8 +220,16 @@ class Deployment:
     def remove_unused(self) -> None:
         """Delete kept files that only older activations and arms of this store name."""
         with suppress(StoreError):
-            checksums = self._store.model_checksums()
-            remove_models(self._folder, checksums.activated[self._keep_models + 1 :] + checksums.ended)
+            running, ended = set[str](), set[str]()  # checksums of the models of arms
+            for change in reversed(self._store.latest_changes(("experiment", "experiment end"), 1_000)):
+                if change.kind == "experiment":
+                    running = {arm["checksum"] for arm in change.content["arms"]} - {None}
+                else:
+                    running, ended = set(), ended | running
+            activated = dict.fromkeys(activation.checksum for activation in find_activations(self._store))
+            earlier = [checksum for checksum in activated if checksum not in running]
+            unused = [*earlier[self._keep_models + 1 :], *(ended - running - set(activated))]
+            remove_models(self._folder, unused)
 
     def model_of(self, name: str | None) -> ServedModel | None:
         """The model in service, or the one of an arm; None if that cannot be served now."""
@@ -230,7 +241,7 @@ class Deployment:
         `others` are those of the arms of an experiment: name and checksum.
         """
         with self._lock:
-            latest = self._store.activations(1)
+            latest = find_activations(self._store, 1)
             current = -1 if self._served is None else self._served.number
             failed, retry = self._failed
             is_due = bool(latest) and (latest[0].number != failed or time.monotonic() >= retry)
@@ -276,10 +287,10 @@ class Deployment:
                     self.activation_error = self.describe_error(name, error)
         self._others = kept
 
-    def _latest_use(self, name: str, checksum: str, note: str, cutoff: bytes | None = None) -> Activation:
+    def _latest_use(self, name: str, checksum: str, note: str, cutoff: str | None = None) -> Activation:
         """An activation of this file, with the events that it is known to contain."""
-        earlier = next(iter(self._store.activations(1, model=name, checksum=checksum)), None)
-        until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.forgotten_until)
+        earlier = next(iter(find_activations(self._store, 1, model=name, checksum=checksum)), None)
+        until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.erased_until)
         return Activation(0, name, checksum, until, cutoff, gone, self._store.now(), note)
 
     def describe_error(self, name: str, error: BaseException) -> str:
@@ -297,7 +308,7 @@ class Deployment:
 
     def _prepare(self, activation: Activation) -> ServedModel:
         """Load a model, add the events that its file does not contain, and compute a few lists."""
-        model = load_activated(self._folder, activation)
+        model = load_activated(self._store, self._folder, activation)
         if model.cutoff_ is None and not model.has_boundary:
             raise ModelFileError(
                 f"model {activation.model!r} has no cutoff and no boundary; fit it without --quick, or call "
@@ -310,7 +321,7 @@ class Deployment:
             loaded=self._store.now(),
             cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
             last_event=activation.events_until,
-            last_forgotten=activation.forgotten_until,
+            last_erased=activation.erased_until,
         )
         warm_up(model, served.form)
         return self._observe(served)
@@ -319,10 +330,10 @@ class Deployment:
         """The model with all later events, and without the users who were erased since."""
         while True:
             rows = self._store.events_after(served.last_event, EVENTS_AT_ONCE)
-            erased = self._store.forgotten_after(served.last_forgotten)  # after the events: see `forgotten`
+            erased = erased_after(self._store, served.last_erased)  # after the events: see `_without_erased`
             if erased:
                 model = rename_users(served.model, [user.user_id for user in erased])
-                served = replace(served, model=model, last_forgotten=erased[-1].number)
+                served = replace(served, model=model, last_erased=erased[-1].number)
             if rows:
                 served = add_events(served, _without_erased(rows, erased))
                 served = replace(served, last_event=int(rows[-1].seq))
@@ -344,7 +355,7 @@ def add_events(served: ServedModel, rows: list[Any]) -> ServedModel:
     return replace(served, model=model, n_skipped=served.n_skipped + n_skipped)
 
 
-def _without_erased(rows: list[Any], erased: Sequence[ForgottenUser]) -> list[Any]:
+def _without_erased(rows: list[Any], erased: Sequence[ErasedUser]) -> list[Any]:
     """The events without those that were deleted while they were read."""
     last = {user.user_id: user.events_until for user in erased}
     return [row for row in rows if row.seq > last.get(row.user_id, 0)] if last else rows
@@ -384,30 +395,34 @@ class RefitData(NamedTuple):
     model: Recommender  # in service, without the users who were erased
     events: Events | None  # that its file does not contain
     last_event: int
-    last_forgotten: int
+    last_erased: int
 
 
 def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     """The model in service, or the given one before any was activated, and the events since."""
-    active = next(iter(store.activations(1)), None)
-    model = load_model(folder / f"{name}{SUFFIX}") if active is None else load_activated(folder, active)
+    active = next(iter(find_activations(store, 1)), None)
+    if active is None:
+        model = load_model(folder / f"{name}{SUFFIX}")
+    else:
+        model = load_activated(store, folder, active)
     form = EventForm.of(model.history_)
     batches, last = [], 0 if active is None else active.events_until
     while rows := store.events_after(last, EVENTS_AT_ONCE):
         events, _ = build_events(rows, form)
         batches += [] if events is None else [events]
         last = int(rows[-1].seq)
-    erased = store.forgotten_after(0 if active is None else active.forgotten_until)
-    gone = erased[-1].number if erased else 0 if active is None else active.forgotten_until
+    erased = erased_after(store, 0 if active is None else active.erased_until)
+    gone = erased[-1].number if erased else 0 if active is None else active.erased_until
     model = rename_users(model, [user.user_id for user in erased], drop_rows=True)
     return RefitData(model, Events.join(batches), last, gone)
 
 
-def load_activated(folder: Path, activation: Activation) -> Recommender:
+def load_activated(store: EventStore, folder: Path, activation: Activation) -> Recommender:
     """The model of an activation, with its cutoff."""
     model = load_model(find_model(folder, activation.model, activation.checksum))
-    if activation.cutoff is not None:
-        model.set_cutoff(cutoff_from_bytes(activation.cutoff), model.selection_)
+    content = None if activation.cutoff is None else read_cutoff(store, activation.cutoff)
+    if content is not None:
+        model.set_cutoff(cutoff_from_bytes(content), model.selection_)
     return model
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
+import sqlalchemy as sa
 from pydantic import ValidationError
 
 from shortlist.core.threads import limit_threads
@@ -20,6 +21,8 @@ from shortlist.data.returns import subtract_from
 from shortlist.errors import DataError, ShortlistError
 from shortlist.models.base import Recommender
 from shortlist.serve.schemas import MAX_WEIGHT, EventBody, check_id, describe_problem
+from shortlist.serve.store import EventStore
+from shortlist.serve.tables import events as events_table
 
 
 def id_column(texts: Iterable[str], ids: IdMap) -> pl.Series:
@@ -194,6 +197,12 @@ def _is_usable(row: EventRow, form: EventForm) -> bool:
     if weight >= 0 and not form.has_weights:
         weight = 1.0
     return EARLIEST <= row.time <= LATEST and form.min_weight <= weight <= MAX_WEIGHT
+
+
+def later_events(store: EventStore, user_ids: Sequence[str], seq: int) -> list[Any]:
+    """Events of these users with larger numbers, in order."""
+    rows = store.rows(sa.select(events_table).where(events_table.c.seq > seq), user_ids)
+    return sorted(rows, key=lambda row: int(row.seq))
 
 
 def count_returns(

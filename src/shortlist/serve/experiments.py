@@ -2,8 +2,8 @@
 
 An arm is a model with options of a request. A user belongs to the arm that a hash of the experiment's name
 and the user id says, on every worker and after every restart. The first list of a user in an experiment is an
-exposure. When its window has passed, the outcome is computed once, from all lists and events of the user in
-the window, and stored. The comparison reads nothing but these outcomes.
+exposure. When its window has passed, the outcome is computed from all lists and events of the user in the
+window, and stored. The comparison reads nothing but these outcomes, which can be computed again from the log.
 """
 
 import hashlib
@@ -11,25 +11,27 @@ import json
 import math
 import re
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import polars as pl
+import sqlalchemy as sa
 
 from shortlist.errors import ConfigError
 from shortlist.evaluation.experiment import ExperimentReport, evaluate_experiment
 from shortlist.serve.deployment import Deployment
-from shortlist.serve.store import EventStore, Exposure
+from shortlist.serve.outcomes import read_timelines
+from shortlist.serve.store import Change, EventStore
+from shortlist.serve.tables import exposures, lists
 
+STARTED, ENDED = "experiment", "experiment end"  # kinds of changes
 TURN_SECONDS = 5.0  # between two looks for windows that have passed
 SETTLE_SECONDS = 60.0  # events of a window may arrive a little later
 USERS_AT_ONCE = 2_000
 REPORT_SECONDS = 20.0  # how long a comparison is kept
 DAY = 86_400.0
-LOGGED_LISTS = 200_000  # that are read from the log at once
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 COVARIATES = ["log_events_before"]
 
@@ -74,6 +76,8 @@ class LiveExperiment:
     confidence: float = 0.95
     started: float = 0.0
     ended: float | None = None
+    note: str = ""  # why it ended, unless somebody stopped it
+    is_recorded: bool = False  # by release 0.3: its outcomes stay, its counts of earlier events are not used
 
     def __post_init__(self) -> None:
         names = [self.name, *(arm.name for arm in self.arms)]
@@ -105,19 +109,16 @@ class LiveExperiment:
             raise ConfigError(f"window_days must be above 0 and at most 365, got {self.window_days}.")
 
     @classmethod
-    def from_json(cls, name: str, text: str, started: float, ended: float | None) -> Self:
-        """The experiment that `to_json` described."""
-        values = json.loads(text)
-        arms = []
-        for arm in values.pop("arms"):  # release 0.3 knew other options
-            options = {key: value for key, value in arm.pop("options").items() if key in OPTIONS}
-            arms.append(Arm(**arm, options=options))
-        return cls(name=name, arms=tuple(arms), started=started, ended=ended, **values)
+    def from_dict(cls, name: str, values: Mapping[str, Any], started: float, end: Change | None) -> Self:
+        """The experiment that `to_dict` described."""
+        arms = tuple(Arm(**arm) for arm in values["arms"])
+        ending = {} if end is None else {"ended": end.at, **end.content}
+        return cls(**{**values, "arms": arms, "name": name, "started": started, **ending})
 
-    def to_json(self) -> str:
-        """All but the name and the times."""
-        values = asdict(self)
-        return json.dumps({key: values[key] for key in values if key not in ("name", "started", "ended")})
+    def to_dict(self) -> dict[str, Any]:
+        """All but the name and how it began and ended."""
+        beside = ("name", "started", "ended", "note", "is_recorded")
+        return {key: value for key, value in asdict(self).items() if key not in beside}
 
     @property
     def window(self) -> float:
@@ -153,17 +154,21 @@ class Experiments:
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
+        store.on_lists.append(self._add_exposures)
         self.running: LiveExperiment | None = None
         self._report: tuple[float, str, dict[str, Any]] = (-math.inf, "", {})
 
     def follow(self) -> None:
         """Look which experiment runs; every worker does so."""
-        self.running = self.find(None, running=True)
+        latest = self._store.latest_changes((STARTED, ENDED), 1)
+        self.running = _parse(latest[0], None) if latest and latest[0].kind == STARTED else None
 
-    def find(self, name: str | None, *, running: bool = False) -> LiveExperiment | None:
+    def find(self, name: str | None) -> LiveExperiment | None:
         """The experiment of this name; without one, the latest."""
-        row = self._store.experiment(name, running=running)
-        return None if row is None else LiveExperiment.from_json(*row)
+        for started in self._store.latest_changes((STARTED,), 1, name):
+            ends = self._store.latest_changes((ENDED,), 1, started.name)
+            return _parse(started, ends[0] if ends else None)
+        return None
 
     def start(self, experiment: LiveExperiment) -> LiveExperiment:
         """Begin; ConfigError if another one runs or the name was used before."""
@@ -172,16 +177,28 @@ class Experiments:
             | dict.fromkeys(experiment.guardrails, 0.0),
             **self._options(experiment),
         )  # refuses what the comparison would refuse later
-        self._store.start_experiment(experiment.name, experiment.to_json(), self._store.now())
+        with self._store.begin(in_order=True) as connection:
+            self.follow()
+            if self.running is not None:
+                raise ConfigError(
+                    f"a user can be in one experiment only, and {self.running.name!r} runs; stop it before "
+                    "you start another one. Arms cannot be changed while an experiment runs."
+                )
+            if self.find(experiment.name) is not None:
+                raise ConfigError(
+                    f"an experiment named {experiment.name!r} has ended already; choose another name."
+                )
+            self._store.add_change(STARTED, experiment.name, experiment.to_dict(), connection)
         self.follow()
         return self._get(experiment.name)
 
     def stop(self, name: str) -> LiveExperiment:
         """End it: users are no longer split; outcomes whose window is open are still awaited."""
-        experiment = self._get(name)
-        self._store.stop_experiment(name, self._store.now())
+        with self._store.begin(in_order=True) as connection:
+            if self._get(name).ended is None:
+                self._store.add_change(ENDED, name, {"note": ""}, connection)
         self.follow()
-        return experiment
+        return self._get(name)
 
     def _get(self, name: str | None) -> LiveExperiment:
         experiment = self.find(name)
@@ -190,49 +207,77 @@ class Experiments:
         return experiment
 
     # ------------------------------------------------------------------ outcomes
+    def _add_exposures(self, connection: sa.Connection, rows: Sequence[Any]) -> None:
+        """Note the users who are in an experiment for the first time, with the lists that are logged."""
+        values = []
+        for row in rows:
+            if row.arm and row.user_id is not None:
+                experiment, _, arm = row.arm.partition("/")
+                about = {"experiment": experiment, "user_id": row.user_id, "arm": arm}
+                values.append(about | {"first": row.made, "n_before": row.n_before or 0})
+        if values:
+            connection.execute(self._store.insert(exposures).on_conflict_do_nothing(), values)
+
     def step(self, at: float | None = None) -> int:
         """Store the outcomes of users whose window has passed; return their number."""
         at = self._store.now() if at is None else at
-        n_users = 0
-        for row in self._store.open_experiments():
-            experiment = LiveExperiment.from_json(*row)
-            settle = min(SETTLE_SECONDS, experiment.window)
-            exposures = self._store.open_exposures(
-                experiment.name, at - experiment.window - settle, USERS_AT_ONCE
-            )
-            if exposures:
-                outcomes = self._outcomes(experiment, exposures)
-                self._store.save_outcomes(experiment.name, outcomes, at)
-                n_users += len(outcomes)
+        n_users, is_open = 0, exposures.c.outcome.is_(None)
+        for (name,) in self._store.rows(sa.select(exposures.c.experiment).where(is_open).distinct()):
+            experiment = self._get(name)
+            before = at - experiment.window - min(SETTLE_SECONDS, experiment.window)
+            query = _of_users(name).where(is_open, exposures.c.first < before).limit(USERS_AT_ONCE)
+            users = self._store.rows(query)
+            if users:
+                self._save_outcomes(name, self._outcomes(experiment, users))
+            n_users += len(users)
         return n_users
 
-    def _outcomes(self, experiment: LiveExperiment, exposures: Sequence[Exposure]) -> dict[str, str]:
+    def _outcomes(self, experiment: LiveExperiment, users: Sequence[Any]) -> dict[str, str]:
         """User id → JSON of the outcome."""
-        users = [exposure.user_id for exposure in exposures]
-        start = min(exposure.first for exposure in exposures)
-        end = max(exposure.first for exposure in exposures) + experiment.window
-        lists, events = defaultdict(list), defaultdict(list)
-        for row in self._store.lists_of_users(users, start, end):
-            lists[row.user_id].append(row)
-        for row in self._store.events_of_users(users, start, end):
-            events[row.user_id].append(row)
+        start = min(user.first for user in users)
+        end = max(user.first for user in users) + experiment.window
+        timelines = read_timelines(self._store, {user.user_id for user in users}, start, end)
         outcomes = {}
-        for exposure in exposures:
-            last = exposure.first + experiment.window
-            shown = [
-                row
-                for row in lists[exposure.user_id]
-                if row.arm == f"{experiment.name}/{exposure.arm}" and exposure.first <= row.made < last
-            ]
-            later = [row for row in events[exposure.user_id] if exposure.first <= row.received < last]
-            outcomes[exposure.user_id] = json.dumps(measure(experiment, shown, later))
+        for user in users:
+            last, timeline = user.first + experiment.window, timelines[user.user_id]
+            label = f"{experiment.name}/{user.arm}"
+            shown = [row for row in timeline.lists if row.arm == label and user.first <= row.made < last]
+            bought = timeline.purchases(user.first, last)
+            outcomes[user.user_id] = json.dumps(measure(experiment, shown, bought))
         return outcomes
 
-    def count_users(self) -> dict[tuple[str, str], int]:
-        """(name, arm) of the running experiment → users who got a list."""
-        running = self.running
-        counts = {} if running is None else self._store.count_exposures(running.name)
-        return {(running.name if running else "", arm): n for arm, n in counts.items()}
+    def _save_outcomes(self, name: str, outcomes: Mapping[str, str]) -> None:
+        change = (
+            sa.update(exposures)
+            .where(exposures.c.experiment == name, exposures.c.user_id == sa.bindparam("user"))
+            .values(outcome=sa.bindparam("value"))
+        )
+        with self._store.begin() as connection:
+            connection.execute(change, [{"user": user, "value": value} for user, value in outcomes.items()])
+
+    def rebuild(self, at: float) -> None:
+        """Compute all outcomes again, except those whose lists are deleted or that release 0.3 recorded."""
+        ends = self._store.latest_changes((ENDED,), 1_000)
+        recorded = [end.name for end in ends if end.content.get("is_recorded")]
+        logged = sa.select(lists).where(lists.c.arm.is_not(None)).order_by(lists.c.made, lists.c.list_id)
+        with self._store.begin() as connection:
+            oldest = connection.scalar(sa.select(sa.func.min(lists.c.made)))
+            if oldest is not None:
+                kept = sa.delete(exposures).where(exposures.c.experiment.not_in(recorded))
+                connection.execute(kept.where(exposures.c.first >= oldest))
+                rows = [row for row in connection.execute(logged) if row.arm.split("/")[0] not in recorded]
+                self._add_exposures(connection, rows)
+        while self.step(at):
+            pass
+
+    def users(self, name: str) -> list[Any]:
+        """The users of an experiment whose outcome is known, in the order of their first lists."""
+        return self._store.rows(_of_users(name).where(exposures.c.outcome.is_not(None)))
+
+    def count_users(self, name: str) -> dict[str, int]:
+        """Arm → number of users who got a list."""
+        query = sa.select(exposures.c.arm, sa.func.count()).where(exposures.c.experiment == name)
+        return {str(arm): int(n) for arm, n in self._store.rows(query.group_by(exposures.c.arm))}
 
     # ------------------------------------------------------------------ the comparison
     def describe(self, name: str | None) -> dict[str, Any]:
@@ -247,7 +292,8 @@ class Experiments:
     def _describe(self, experiment: LiveExperiment) -> dict[str, Any]:
         table = self._read_outcomes(experiment)
         report = self._compare(experiment, table)
-        counts = self._store.count_exposures(experiment.name)
+        summary = _waiting(experiment) if report is None else report.summary()
+        counts = self.count_users(experiment.name)
         complete = {arm.name: table.filter(arm=arm.name) for arm in experiment.arms}
         return {
             "name": experiment.name,
@@ -267,7 +313,7 @@ class Experiments:
                 for arm in experiment.arms
             ],
             "report": None if report is None else report.to_dict(),
-            "summary": _waiting(experiment) if report is None else report.summary(),
+            "summary": f"{summary} It was {experiment.note}." if experiment.note else summary,
         }
 
     def compare(self, experiment: LiveExperiment) -> ExperimentReport | None:
@@ -277,11 +323,12 @@ class Experiments:
     def _compare(self, experiment: LiveExperiment, table: pl.DataFrame) -> ExperimentReport | None:
         if set(table["arm"]) != {arm.name for arm in experiment.arms}:
             return None
-        return evaluate_experiment(table, covariates=COVARIATES, **self._options(experiment))
+        covariates = [] if experiment.is_recorded else COVARIATES
+        return evaluate_experiment(table, covariates=covariates, **self._options(experiment))
 
     def _read_outcomes(self, experiment: LiveExperiment) -> pl.DataFrame:
         """One row per user whose window has passed: arm, day, what was known before, and the outcome."""
-        rows = self._store.outcomes(experiment.name)
+        rows = self.users(experiment.name)
         measured = [json.loads(row.outcome or "{}") for row in rows]
         return pl.DataFrame(
             {
@@ -305,6 +352,16 @@ class Experiments:
             "smallest_effect": experiment.smallest_effect,
             "confidence": experiment.confidence,
         }
+
+
+def _parse(started: Change, end: Change | None) -> LiveExperiment:
+    return LiveExperiment.from_dict(started.name, started.content, started.at, end)
+
+
+def _of_users(name: str) -> sa.Select[Any]:
+    """The users of an experiment, in the order of their first lists."""
+    query = sa.select(exposures).where(exposures.c.experiment == name)
+    return query.order_by(exposures.c.first, exposures.c.user_id)
 
 
 def _waiting(experiment: LiveExperiment) -> str:

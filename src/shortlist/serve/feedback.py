@@ -7,7 +7,6 @@ user did within the horizon, possibly nothing, when the horizon is over.
 
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import sqlalchemy as sa
 
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.cutoff.monitor import GuaranteeMonitor
@@ -22,14 +22,16 @@ from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.serve.deployment import ServedModel
-from shortlist.serve.store import EventStore
+from shortlist.serve.outcomes import BASKET_SECONDS, is_return, read_timelines
+from shortlist.serve.store import EventStore, slices
+from shortlist.serve.tables import lists as lists_table
+from shortlist.serve.tables import snapshots
 
-SETTLE_SECONDS = 60.0  # the events of a basket may arrive in several requests
 FUTURE_SECONDS = 3_600.0
 WINDOW_SECONDS = 7 * 86_400.0
 EVENTS_AT_ONCE = 5_000  # in one step, so that new events wait for it by less than a second
 UPDATE_LISTS = 200  # lists with an outcome before the threshold of a guarantee moves
-SETTING = "feedback"
+SNAPSHOT = "feedback"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Feedback:
     def step(self, served: ServedModel, at: float | None = None) -> Guarantee | None:
         """Use the events that have settled; return a guarantee whose threshold should be put into service."""
         at = self._store.now() if at is None else at
-        stored = self._store.setting(SETTING)
+        stored = self._store.snapshot(SNAPSHOT)
         state = _parse_state(stored, served)
         horizon = find_horizon(served)
         if horizon is not None:
@@ -74,7 +76,7 @@ class Feedback:
         rows = self._store.events_after(state["seq"], EVENTS_AT_ONCE)
         # an event from the future was received while the clock was wrong
         settled = list(
-            takewhile(lambda row: not at - SETTLE_SECONDS < row.received <= at + FUTURE_SECONDS, rows)
+            takewhile(lambda row: not at - BASKET_SECONDS < row.received <= at + FUTURE_SECONDS, rows)
         )
         self.is_behind = len(settled) == EVENTS_AT_ONCE
         if not settled:
@@ -83,7 +85,7 @@ class Feedback:
         outcomes = [outcome for outcome in outcomes if outcome.model == served.name]
         state["seq"] = int(settled[-1].seq)
         self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)))
-        if not self._store.close_lists(used, SETTING, stored, json.dumps(state)):
+        if not self._close_lists(used, stored, state):
             return None  # another worker has used these events
         cutoff = served.model.cutoff_
         if not isinstance(cutoff, Guarantee):
@@ -99,70 +101,88 @@ class Feedback:
         self, served: ServedModel, at: float, horizon: float, stored: str | None, state: dict[str, Any]
     ) -> None:
         """Use the lists whose horizon is over; a Guarantee, which is tested on baskets, is not among them."""
-        outcomes, used = self._join_expired(served.name, at - SETTLE_SECONDS, horizon)
+        outcomes, used = self._join_expired(served.name, at - BASKET_SECONDS, horizon)
         if not used:
             return
         state["seq"] = self._store.last_event()
         self._update_monitors(state, outcomes, time.strftime("%Y-%m-%d %H:%M", time.gmtime(at)))
-        self._store.close_lists(used, SETTING, stored, json.dumps(state))
+        self._close_lists(used, stored, state)
+
+    def _close_lists(self, list_ids: Sequence[str], before: str | None, state: dict[str, Any]) -> bool:
+        """Mark lists whose outcome was counted and store the state, unless another worker did so first."""
+        with self._store.begin() as connection:
+            if not self._store.replace_snapshot(SNAPSHOT, before, json.dumps(state), connection):
+                return False
+            for some in slices(list_ids):
+                used = sa.update(lists_table).where(lists_table.c.list_id.in_(some)).values(used=True)
+                connection.execute(used)
+        return True
+
+    def rebuild(self, served: ServedModel, at: float) -> None:
+        """Forget all outcomes, and count those of the lists that the log still has."""
+        with self._store.begin() as connection:
+            connection.execute(sa.update(lists_table).values(used=False))
+            connection.execute(sa.delete(snapshots).where(snapshots.c.name == SNAPSHOT))
+        self.is_behind = True
+        while self.is_behind:
+            self.step(served, at)
 
     def _join_expired(self, model: str, at: float, horizon: float) -> tuple[list[Outcome], list[str]]:
         """The first list of each user whose horizon is over, with what happened in it; ids of used lists.
 
         Further lists that the user got within that horizon are closed with it: their outcomes overlap.
         """
-        expired = self._store.expired_lists(model, at - horizon, EVENTS_AT_ONCE)
+        table = lists_table.c
+        query = sa.select(lists_table).where(table.model == model, table.made < at - horizon, ~table.used)
+        expired = self._store.rows(query.order_by(table.made, table.list_id).limit(EVENTS_AT_ONCE))
         self.is_behind = len(expired) == EVENTS_AT_ONCE
-        users = sorted({row.user_id for row in expired})
-        if not users:
-            return [], []
-        logged = self._store.open_lists(users, expired[0].made, at)
-        events = self._store.events_of(users, expired[0].made, at)
-        outcomes, used = [], []
-        for user, rows in logged.items():
+        users = {row.user_id for row in expired if row.user_id is not None}
+        timelines = read_timelines(self._store, users, expired[0].made, at) if expired else {}
+        outcomes, used = [], [row.list_id for row in expired if row.user_id is None]
+        for timeline in timelines.values():
             until = 0.0
-            for row in rows:
+            for row in timeline.lists:
+                if row.used:
+                    continue
                 if row.made < until:
                     used.append(row.list_id)
                 elif row.model == model and row.made < at - horizon:
                     until = row.made + horizon
-                    basket = {
-                        event.item_id for event in events.get(user, ()) if row.made < event.received <= until
-                    }
+                    basket = {event.item_id for event in timeline.purchases(row.made, until)}
                     outcomes.append(_outcome(row, basket))
                     used.append(row.list_id)
         return outcomes, used
 
     def monitors(self, served: ServedModel) -> dict[str, GuaranteeMonitor]:
         """The monitors of the model in service, as they are in the store."""
-        stored = _parse_state(self._store.setting(SETTING), served)["monitors"]
+        stored = _parse_state(self._store.snapshot(SNAPSHOT), served)["monitors"]
         return {name: GuaranteeMonitor.from_dict(values) for name, values in stored.items()}
 
     def events_behind(self, served: ServedModel) -> int:
         """How many stored events have not been compared with lists yet."""
-        return self._store.last_event() - int(_parse_state(self._store.setting(SETTING), served)["seq"])
+        return self._store.last_event() - int(_parse_state(self._store.snapshot(SNAPSHOT), served)["seq"])
 
     def _join(self, rows: Sequence[Any]) -> tuple[list[Outcome], list[str]]:
         """The last list of each user before a basket, if it has not been used yet; ids of used lists."""
-        baskets: dict[tuple[str, int], list[Any]] = defaultdict(list)
-        rows = [row for row in rows if row.weight is None or row.weight >= 0]  # a return is no success
-        if not rows:
+        bought = [row for row in rows if not is_return(row)]
+        if not bought:
             return [], []
-        for row in rows:
-            baskets[row.user_id, row.time].append(row)
-        users = sorted({user for user, _ in baskets})
-        start = min(row.received for row in rows) - WINDOW_SECONDS
-        logged = self._store.open_lists(users, start, max(row.received for row in rows))
-        outcomes, used = [], []
-        for (user, _), events in sorted(baskets.items(), key=lambda pair: pair[1][0].seq):
-            arrived = min(event.received for event in events)
-            earlier = [row for row in logged.get(user, ()) if arrived - WINDOW_SECONDS < row.made < arrived]
-            if not earlier:
-                continue
-            logged[user] = [row for row in logged[user] if row not in earlier]
-            used += [row.list_id for row in earlier]
-            outcomes.append(_outcome(earlier[-1], {event.item_id for event in events}))
-        return outcomes, used
+        arrived = [row.received for row in bought]
+        start, end = min(arrived) - WINDOW_SECONDS, max(arrived) + BASKET_SECONDS
+        timelines = read_timelines(self._store, {row.user_id for row in bought}, start, end)
+        numbers = {int(row.seq) for row in bought}
+        joined, used = [], []
+        for timeline in timelines.values():
+            unused = [row for row in timeline.lists if not row.used]
+            for basket in timeline.baskets():
+                earlier = [
+                    row for row in unused if basket.arrived - WINDOW_SECONDS < row.made < basket.arrived
+                ]
+                if basket.first_seq in numbers and earlier:
+                    unused = [row for row in unused if row not in earlier]
+                    used += [row.list_id for row in earlier]
+                    joined.append((basket.first_seq, _outcome(earlier[-1], basket.items)))
+        return [outcome for _, outcome in sorted(joined, key=lambda pair: pair[0])], used
 
     @staticmethod
     def _update_monitors(state: dict[str, Any], outcomes: Sequence[Outcome], at: str) -> None:
@@ -202,8 +222,6 @@ def _parse_state(text: str | None, served: ServedModel) -> dict[str, Any]:
     cutoff = served.model.cutoff_
     guarantee = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
     subject = [served.name, guarantee]
-    if "promise" in state.get("monitors", ()):  # its name in release 0.2
-        state["monitors"]["guarantee"] = state["monitors"].pop("promise")
     if state.get("subject") != subject:
         monitors = {"calibration": GuaranteeMonitor(guarantee="calibration", tolerance=0.02)}
         if isinstance(cutoff, Guarantee):

@@ -10,7 +10,7 @@ from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.serve.deployment import Deployment, ServedModel
 from shortlist.serve.events import spread_users
 from shortlist.serve.feedback import Feedback
-from shortlist.serve.metrics import SECONDS
+from shortlist.serve.metrics import SECONDS, counters_since
 from shortlist.serve.store import EventStore
 
 OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
@@ -338,7 +338,7 @@ def describe_status(
                 *_check_surroundings(
                     token_problem,
                     feedback.events_behind(served),
-                    store.setting("refit"),
+                    store.snapshot("refit"),
                     has_jumped=store.has_jumped,
                 ),
             )
@@ -356,7 +356,7 @@ def describe_status(
 
 def _minutes(store: EventStore, now: float) -> dict[int, Counter[str]]:
     minutes: dict[int, Counter[str]] = defaultdict(Counter)
-    for minute, name, value in store.counters_since(int(now // 60) - MINUTES):
+    for minute, name, value in counters_since(store, int(now // 60) - MINUTES):
         if minute <= now // 60:  # not of a clock that was wrong
             minutes[int(minute)][name] += int(value)
     return minutes

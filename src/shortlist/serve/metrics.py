@@ -10,7 +10,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+
+from shortlist.serve.store import EventStore
+from shortlist.serve.tables import counters
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 LENGTHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
@@ -161,6 +165,29 @@ class Metrics:
             registry = CollectorRegistry()
             multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return generate_latest(registry)
+
+
+def put_counters(store: EventStore, worker: str, minute: int, values: Mapping[str, float]) -> None:
+    """Replace the counters of one worker and minute in the store."""
+    rows = [
+        {"minute": minute, "worker": worker, "name": name, "value": value} for name, value in values.items()
+    ]
+    if rows:
+        insert = store.insert(counters)
+        upsert = insert.on_conflict_do_update(
+            index_elements=["minute", "worker", "name"], set_={"value": insert.excluded.value}
+        )
+        with store.begin() as connection:
+            connection.execute(upsert, rows)
+
+
+def counters_since(store: EventStore, minute: int) -> list[Any]:
+    """(minute, name, value) summed over workers."""
+    total = sa.func.sum(counters.c.value).label("value")
+    query = sa.select(counters.c.minute, counters.c.name, total).where(counters.c.minute >= minute)
+    return store.rows(
+        query.group_by(counters.c.minute, counters.c.name).order_by(counters.c.minute, counters.c.name)
+    )
 
 
 def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> Iterator[tuple[Any, list[Row]]]:

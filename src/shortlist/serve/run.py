@@ -18,6 +18,7 @@ from uvicorn.supervisors import Multiprocess
 
 from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
+from shortlist.serve.activations import find_activations
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.connections import IDLE_SECONDS, GuardedProtocol
 from shortlist.serve.deployment import limit_arenas
@@ -50,7 +51,7 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
     def check_store() -> None:
         store.create()
         store.export_models(config.model_folder)
-        if not store.activations(1):
+        if not find_activations(store, 1):
             read_header(config.model_path)
 
     wait_for_store(check_store, threading.Event())

@@ -15,6 +15,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ModelFileError, ShortlistError
 from shortlist.recommend.request import CutoffChoice
+from shortlist.serve.activations import find_activations, read_cutoff
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
@@ -31,10 +32,11 @@ from shortlist.serve.lists import (
     join_answers,
 )
 from shortlist.serve.log import write_log
-from shortlist.serve.metrics import Metrics
+from shortlist.serve.metrics import Metrics, put_counters
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
-from shortlist.serve.store import EventStore, StoreWriter, wait_for_store
+from shortlist.serve.store import EventStore, wait_for_store
 from shortlist.serve.tokens import TokenFile
+from shortlist.serve.writer import StoreWriter
 
 DAY_SECONDS = 86_400
 DELETE_AT_ONCE = 2_000  # lists, so that events wait for no long transaction
@@ -169,8 +171,9 @@ class Service:
         if self.store.claim("experiment turn", int(self.store.now() // TURN_SECONDS), ahead=60):
             if self.store.time_is_settled:
                 self.experiments.step()
-            for (name, arm), n in self.experiments.count_users().items():
-                self.metrics.experiment_users.labels(name, arm).set(n)
+            if (running := self.experiments.running) is not None:
+                for arm, n in self.experiments.count_users(running.name).items():
+                    self.metrics.experiment_users.labels(running.name, arm).set(n)
 
     def _follow_models(self) -> None:
         """Follow the experiment, the activations and the events in the store."""
@@ -181,7 +184,7 @@ class Service:
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
         for minute, counts in sorted(self.metrics.minutes().items()):
-            self.store.put_counters(self.worker, minute, counts)
+            put_counters(self.store, self.worker, minute, counts)
             self.metrics.forget_before(minute)
 
     def _use_feedback(self) -> None:
@@ -275,12 +278,13 @@ class Service:
             raise RequestError(422, "invalid_request", "cutoff must be a cutoff_id", "leave it out")
         note, checksum = "by request", None
         if number is not None:
-            earlier = self.store.activations(1, model=name, number=number)
+            earlier = find_activations(self.store, 1, model=name, number=number)
             if not earlier:
                 raise RequestError(404, "not_found", "there is no such activation", "see GET /v1/model")
             note, checksum = f"back to activation {number}", earlier[0].checksum
             if earlier[0].cutoff is not None:
-                cutoff = cutoff_from_bytes(earlier[0].cutoff)
+                content = read_cutoff(self.store, earlier[0].cutoff)
+                cutoff = None if content is None else cutoff_from_bytes(content)
         self.deployment.activate(name, note, cutoff, checksum)
 
     def start_experiment(self, body: ExperimentBody) -> None:
@@ -353,7 +357,7 @@ class Service:
             return self._cutoffs[name]
         if name in self.deployment.model_names():
             return self._cutoff_file(name)
-        content = self.store.cutoff(name)
+        content = read_cutoff(self.store, name)
         if content is None:
             raise RequestError(
                 404,
