@@ -15,8 +15,8 @@ from shortlist.auto.cutoff_choice import (
     check_metric,
     choose_without_each_fold,
     compare_cutoffs,
+    confirm,
     default_cutoffs,
-    judge,
 )
 from shortlist.core.metrics import Metric
 from shortlist.core.options import Count, check_value
@@ -238,7 +238,7 @@ def cut(
     if choice.name != FIXED and FIXED in cutoffs:
         longest = _longest(tested.candidates)
         values = (data.values(part, longest) for part in (tested.chosen, tested.fixed))
-        choice = judge(choice, cutoffs[FIXED], *values)
+        choice = confirm(choice, cutoffs[FIXED], *values)
     if choice.name == FIXED:
         notes += (choice.reason,)
         tested = tested._replace(candidates=sampled, chosen=tested.fixed, is_reordered=False)

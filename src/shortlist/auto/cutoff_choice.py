@@ -257,9 +257,11 @@ def choose_cutoff(
         try:
             held_out = choose_without_each_fold(data, cutoffs, n_folds, n_folds, default)
         except DataError:  # some of the smaller parts of the users have no truth
-            choice = judge(choice, cutoffs[FIXED])
+            choice = confirm(choice, cutoffs[FIXED])
         else:
-            choice = judge(choice, cutoffs[FIXED], data.values(held_out.chosen), data.values(held_out.fixed))
+            choice = confirm(
+                choice, cutoffs[FIXED], data.values(held_out.chosen), data.values(held_out.fixed)
+            )
     return replace(choice, cutoff=choice.cutoff.fit(lists, truth, history=history, users=users))
 
 
@@ -357,7 +359,7 @@ def choose_without_each_fold(
     )
 
 
-def judge(
+def confirm(
     choice: SelectedCutoff,
     fixed: Cutoff,
     chosen_values: Doubles | None = None,

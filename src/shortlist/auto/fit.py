@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from shortlist.auto.cutoff_choice import BOUNDARY, SelectedCutoff, check_metric
-from shortlist.auto.joint_selection import choose_jointly, held_out_scores, judge_jointly
+from shortlist.auto.joint_selection import choose_jointly, confirm_jointly, held_out_scores
 from shortlist.auto.progress import show_progress
 from shortlist.auto.search import SettingsSearch
 from shortlist.auto.validation import (
@@ -217,7 +217,7 @@ def fit(
             model, choice = deploy(best, kept, cutoff, epochs)
         else:
             scores = held_out_scores(search.halves, cutoff)
-            joint = judge_jointly(choose_jointly(validated, cutoff), cutoff, validated, scores)
+            joint = confirm_jointly(choose_jointly(validated, cutoff), cutoff, validated, scores)
             best, choice, compared = joint.validation, joint.cutoff, joint.compared
             held_out = None if scores is None else scores.report(joint.cutoff_name)
             epochs = display.epochs(f"training {type(best.model).__name__}")

@@ -12,8 +12,8 @@ from shortlist.auto.cutoff_choice import (
     SelectedCutoff,
     SelectionData,
     compare_cutoffs,
+    confirm,
     default_cutoffs,
-    judge,
 )
 from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model
 from shortlist.core.metrics import Metric
@@ -138,7 +138,7 @@ def _fit_choice(best: Validation, choice: SelectedCutoff) -> SelectedCutoff:
     return SelectedCutoff(FIXED, fixed, choice.scores, reason, best.metric)
 
 
-def judge_jointly(
+def confirm_jointly(
     choice: JointChoice, cutoff: CutoffArgument, validated: list[Validation], scores: "HeldOutScores | None"
 ) -> JointChoice:
     """The choice if it beats the best fixed N on users who took no part in it, else that fixed N."""
@@ -146,13 +146,13 @@ def judge_jointly(
         return choice
     best = max(validated, key=_score)
     fixed = _default_cutoffs(best)[FIXED]
-    judged = judge(choice.cutoff, fixed, *(() if scores is None else (scores.chosen, scores.fixed)))
-    if judged.name != FIXED:
-        return choice._replace(cutoff=judged)
+    confirmed = confirm(choice.cutoff, fixed, *(() if scores is None else (scores.chosen, scores.fixed)))
+    if confirmed.name != FIXED:
+        return choice._replace(cutoff=confirmed)
     compared = {number: validated[number].score for number in choice.compared}
-    tried = judged.scores if best is choice.validation else {FIXED: best.score}
-    judged = replace(judged, cutoff=best.fit_cutoff(fixed), scores=tried)
-    return JointChoice(best, judged, best.score, compared)
+    tried = confirmed.scores if best is choice.validation else {FIXED: best.score}
+    confirmed = replace(confirmed, cutoff=best.fit_cutoff(fixed), scores=tried)
+    return JointChoice(best, confirmed, best.score, compared)
 
 
 # ------------------------------------------------------------------ the score on users that did not choose
