@@ -8,7 +8,7 @@ from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError, InfeasibleError
-from shortlist.kernels.lists import bet_on_losses
+from shortlist.kernels.significance import bet_on_losses
 
 N_ITEMS = 8
 

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from shortlist_extras.kernels import compute_refined_utilities
 
 from shortlist.core.metrics import ideal_dcg
-from shortlist.kernels.lists import compute_joint_utilities
+from shortlist.kernels.expected_utility import compute_joint_utilities
 
 
 def utilities(p, target, refined=False):

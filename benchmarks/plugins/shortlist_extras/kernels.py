@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from shortlist.kernels.expected_utility import argmax, convolve
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.lists import argmax, convolve
 from shortlist.types import Bools, Doubles, Ints, Longs
 
 ROOT2 = math.sqrt(2.0)

@@ -11,7 +11,7 @@ import numpy as np
 from shortlist.core.estimator import load_plugins
 from shortlist.core.options import Cost, Gain, check_value
 from shortlist.errors import ConfigError
-from shortlist.kernels.lists import add_at_lengths, fill_prefix_sums
+from shortlist.kernels.list_metrics import add_at_lengths, fill_prefix_sums
 from shortlist.kernels.rows import read_only, starts
 from shortlist.types import Bools, Doubles, Ints, Longs
 

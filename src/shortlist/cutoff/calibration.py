@@ -26,7 +26,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
-from shortlist.kernels.lists import fill_basket_sizes, fill_history_features, fill_rank_features
+from shortlist.kernels.candidate_features import fill_basket_sizes, fill_history_features, fill_rank_features
 from shortlist.kernels.rows import read_only
 from shortlist.types import Doubles, Ints, Longs
 

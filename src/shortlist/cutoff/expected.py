@@ -26,7 +26,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, probabilities_of
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
-from shortlist.kernels.lists import compute_independent_utilities, compute_joint_utilities
+from shortlist.kernels.expected_utility import compute_independent_utilities, compute_joint_utilities
 from shortlist.types import Doubles, Ints
 
 N_QUANTILES = 1001  # of the expected utilities of validation lists, to choose a floor later

@@ -30,8 +30,8 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, label_lists
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, InfeasibleError
-from shortlist.kernels.lists import bet_on_losses
 from shortlist.kernels.rows import sum_rows
+from shortlist.kernels.significance import bet_on_losses
 from shortlist.text import short_repr
 from shortlist.types import Bools, Doubles, Ints
 

@@ -14,7 +14,7 @@ from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError, warn
-from shortlist.kernels.lists import TruthSets, mark_hits
+from shortlist.kernels.list_metrics import TruthSets, mark_hits
 from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
 from shortlist.types import Bools, Doubles, Ints, Longs
 

@@ -14,7 +14,7 @@ from shortlist.data.rankings import read_candidates
 from shortlist.errors import ConfigError
 from shortlist.evaluation.evaluate import Lists, evaluate, evaluated_truth, label_checked
 from shortlist.evaluation.report import Report
-from shortlist.kernels.lists import find_best_prefixes
+from shortlist.kernels.list_metrics import find_best_prefixes
 from shortlist.types import Doubles, Longs
 
 USUAL_LENGTH = 10  # a common length of lists for everyone

@@ -19,7 +19,7 @@ from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.comparison import Comparison
 from shortlist.evaluation.report import ItemCounts, RepeatCounts, Report, TimedReport, WeightedGains
 from shortlist.evaluation.significance import paired_test
-from shortlist.kernels.lists import UNIT, ListTotals, add_lists
+from shortlist.kernels.list_metrics import UNIT, ListTotals, add_lists
 from shortlist.kernels.rows import read_only, starts, sum_rows
 from shortlist.text import short_repr
 from shortlist.types import Bools, Doubles, Ints, Longs

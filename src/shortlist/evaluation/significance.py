@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.errors import ConfigError, DataError
-from shortlist.kernels.lists import resample_means
 from shortlist.kernels.rng import stream
+from shortlist.kernels.significance import resample_means
 from shortlist.types import Doubles, Ints
 
 FEW = 100  # values up to which the bootstrap compares t statistics

@@ -30,7 +30,7 @@ from shortlist.data.items import ItemGroups, check_group_limits
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import UserLimits
-from shortlist.kernels.lists import compute_independent_utilities, fill_f1_levels
+from shortlist.kernels.expected_utility import compute_independent_utilities, fill_f1_levels
 from shortlist.kernels.rows import (
     count_common,
     starts,

@@ -1,8 +1,6 @@
 """Features of candidates counted by hand; labels against plain sets."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shortlist.cutoff.calibration import (
     HISTORY_FEATURES,
@@ -13,7 +11,6 @@ from shortlist.cutoff.calibration import (
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.kernels.lists import TruthSets, mark_hits
 
 # ann: {p, q}, {p}, {r}; bob: {q}; cat is unknown
 HISTORY = Interactions.from_tuples(
@@ -70,25 +67,3 @@ def test_basket_sizes():
 def test_basket_sizes_without_any_basket_are_1():
     nothing = HISTORY.where(np.zeros(HISTORY.n_rows, np.bool_))
     assert basket_sizes(nothing, np.array([0, 1, -1], np.int32)).tolist() == [[1, 1, 1, 0]] * 3
-
-
-rows = st.lists(st.integers(-1, 6), max_size=6, unique=True)
-
-
-@given(
-    lists=st.lists(rows, min_size=1, max_size=4),
-    sets=st.lists(st.sets(st.integers(0, 6)), max_size=3),
-    data=st.data(),
-)
-def test_candidates_in_the_set_are_marked(lists, sets, data):
-    numbers = data.draw(st.permutations([*range(len(sets)), *(-1 for _ in lists)]))
-    user = np.array(numbers[: len(lists)], np.int32)  # no set belongs to two lists
-    indptr, set_indptr = (np.cumsum([0, *map(len, ragged)]) for ragged in (lists, sets))
-    inside = np.zeros(indptr[-1], np.bool_)
-    items = np.array([i if i >= 0 else 7 for row in lists for i in row], np.int32)
-    codes = np.array([*range(7), -1], np.int32)  # item 7 is unknown
-    members = np.array([i for items_of_user in sets for i in sorted(items_of_user)], np.int32)
-    truth = TruthSets(set_indptr, members, np.empty(0), np.full(7, -1, np.int32))
-    mark_hits(indptr, items, codes, user, truth, inside, np.empty(0))
-    expected = [u >= 0 and i in sets[u] for row, u in zip(lists, user, strict=True) for i in row]
-    assert inside.tolist() == expected

@@ -4,8 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shortlist.kernels.lists import (
+from shortlist.kernels.list_metrics import (
     UNIT,
     ListTotals,
     TruthSets,
@@ -14,9 +16,7 @@ from shortlist.kernels.lists import (
     fill_prefix_sums,
     find_best_prefixes,
     mark_hits,
-    resample_means,
 )
-from shortlist.kernels.rng import next_below, stream
 
 N_ITEMS = 9
 NONE = np.empty(0)
@@ -181,10 +181,23 @@ def test_values_at_fixed_lengths_by_hand():
     assert sums.tolist() == [[6, 60], [7, 70], [7, 70]]
 
 
-def test_means_equal_those_of_the_samples():
-    values = np.array([1.0, 10.0, 100.0, 1000.0])
-    means = np.empty(50)
-    resample_means(values, stream(7), means)
-    state = stream(7)
-    sampled = [[next_below(state, 4) for _ in range(4)] for _ in range(50)]
-    np.testing.assert_allclose(means, values[np.array(sampled)].mean(axis=1))
+rows = st.lists(st.integers(-1, 6), max_size=6, unique=True)
+
+
+@given(
+    lists=st.lists(rows, min_size=1, max_size=4),
+    sets=st.lists(st.sets(st.integers(0, 6)), max_size=3),
+    data=st.data(),
+)
+def test_candidates_in_the_set_are_marked(lists, sets, data):
+    numbers = data.draw(st.permutations([*range(len(sets)), *(-1 for _ in lists)]))
+    user = np.array(numbers[: len(lists)], np.int32)  # no set belongs to two lists
+    indptr, set_indptr = (np.cumsum([0, *map(len, ragged)]) for ragged in (lists, sets))
+    inside = np.zeros(indptr[-1], np.bool_)
+    items = np.array([i if i >= 0 else 7 for row in lists for i in row], np.int32)
+    codes = np.array([*range(7), -1], np.int32)  # item 7 is unknown
+    members = np.array([i for items_of_user in sets for i in sorted(items_of_user)], np.int32)
+    truth = TruthSets(set_indptr, members, np.empty(0), np.full(7, -1, np.int32))
+    mark_hits(indptr, items, codes, user, truth, inside, np.empty(0))
+    expected = [u >= 0 and i in sets[u] for row, u in zip(lists, user, strict=True) for i in row]
+    assert inside.tolist() == expected

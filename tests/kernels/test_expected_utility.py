@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from scipy.stats import nbinom, poisson
 
 from shortlist.core.metrics import ideal_dcg
-from shortlist.kernels.lists import (
-    bet_on_losses,
+from shortlist.kernels.expected_utility import (
     compute_independent_utilities,
     compute_joint_utilities,
     fill_f1_levels,
 )
+from shortlist.kernels.significance import bet_on_losses
 
 
 def f1(hits, length, n):
