@@ -5,11 +5,8 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.simd import factor_width, prefetch_row
 from shortlist.types import Bools, Doubles, Ints, Longs
 
-AHEAD = 12  # lists between a prefetch and its use
-ONE_LINE = factor_width(16)  # a cache line, in 32-bit numbers
 UNIT = 2.0**32  # of sums of probabilities: two billion of them fit in a cell
 
 
@@ -50,13 +47,7 @@ def mark_hits(
 ) -> None:
     """Mark the relevant items of every list; an item counts as one hit at most."""
     truth_start, members, weight, stamp = truth  # arrays of their own are read without counting references
-    last = user.size - 1
-    starts_at, members_at = np.uintp(truth_start.ctypes.data), np.uintp(members.ctypes.data)
     for number in range(user.size):
-        # users in another order than those of the truth have theirs anywhere in memory
-        prefetch_row(starts_at + np.uintp(8 * max(user[min(number + 2 * AHEAD, last)], 0)), ONE_LINE)
-        ahead = truth_start[max(user[min(number + AHEAD, last)], 0)]
-        prefetch_row(members_at + np.uintp(4 * ahead), ONE_LINE)
         u = user[number]
         if u < 0:
             continue

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from llvmlite.binding import get_host_cpu_features
-from numba import config, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -69,14 +69,6 @@ def splat(builder: Any, value: Any, kind: Any) -> Any:
     """Return a vector with the same float in every lane."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(I32, 0))
     return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(I32, kind.count), [0] * kind.count))
-
-
-def call_prefetch(builder: Any, address: Any, to_write: bool) -> None:
-    """Prefetch the cache line of an address into the first-level cache."""
-    kind = ir.FunctionType(ir.VoidType(), [BYTE, I32, I32, I32])
-    fetch = builder.module.declare_intrinsic("llvm.prefetch", [BYTE], kind)
-    keep_near, data = ir.Constant(I32, 3), ir.Constant(I32, 1)
-    builder.call(fetch, [builder.inttoptr(address, BYTE), ir.Constant(I32, int(to_write)), keep_near, data])
 
 
 # ---------------------------------------------------------------------- sums of retrieval
@@ -233,19 +225,20 @@ def _write_dot(n_factors: int) -> Writer:
 
 def _write_prefetch(n_factors: int) -> Writer:
     def write(builder: Any, row: Any, _width: Any) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [BYTE, I32, I32, I32])
+        fetch = builder.module.declare_intrinsic("llvm.prefetch", [BYTE], kind)
+        to_write, keep_near, data = ir.Constant(I32, 1), ir.Constant(I32, 3), ir.Constant(I32, 1)
         for at in range(0, 4 * n_factors, LINE):
-            call_prefetch(builder, builder.add(row, ir.Constant(row.type, at)), to_write=True)
+            address = builder.inttoptr(builder.add(row, ir.Constant(row.type, at)), BYTE)
+            builder.call(fetch, [address, to_write, keep_near, data])
 
     return write
 
 
 # row_dot(left, right, width): the inner product of two rows, always summed in the same order
 row_dot: Any = _row_code(2, 0, types.float32, _write_dot)
-# prefetch_row(row, width): prefetch a row that will be written soon; any address is allowed. Without the
-# compiler it does nothing, so that kernels without other vector code run as plain Python.
-prefetch_row: Any = (
-    (lambda row, width: None) if config.DISABLE_JIT else _row_code(1, 0, types.void, _write_prefetch)  # type: ignore[attr-defined]
-)
+# prefetch_row(row, width): prefetch a row that will be written soon; any address is allowed
+prefetch_row: Any = _row_code(1, 0, types.void, _write_prefetch)
 
 
 @inlined
