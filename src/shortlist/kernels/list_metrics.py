@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Bools, Doubles, Ints, Longs
 
