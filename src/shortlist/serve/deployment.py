@@ -419,7 +419,8 @@ def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
 
 def load_activated(store: EventStore, folder: Path, activation: Activation) -> Recommender:
     """The model of an activation, with its cutoff."""
-    model = load_model(find_model(folder, activation.model, activation.checksum))
+    is_new = activation.number == 0
+    model = load_model(find_model(folder, activation.model, activation.checksum, is_new=is_new))
     content = None if activation.cutoff is None else read_cutoff(store, activation.cutoff)
     if content is not None:
         model.set_cutoff(cutoff_from_bytes(content), model.selection_)

@@ -48,10 +48,14 @@ def _is_name(path: Path) -> bool:
     return not CHECKSUM.fullmatch(path.name.removesuffix(SUFFIX))
 
 
-def find_model(folder: Path, name: str, checksum: str) -> Path:
-    """The file with this checksum: the one that was kept, or the one with the name if it has not changed."""
+def find_model(folder: Path, name: str, checksum: str, *, is_new: bool = False) -> Path:
+    """The file with this checksum: the one that was kept, or the one with the name if it has not changed.
+
+    The latter comes first if it is new: a damaged file may have the checksum of one that was kept.
+    """
     named = folder / f"{name}{SUFFIX}"
-    for path in (kept_path(folder, checksum), named):
+    paths = (kept_path(folder, checksum), named)
+    for path in reversed(paths) if is_new else paths:
         if path.parent == folder and path.is_file() and file_checksum(path) == checksum:
             return path
     problem = "has changed" if named in folder.glob(f"*{SUFFIX}") else "is not in the folder of models"
