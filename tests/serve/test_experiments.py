@@ -5,12 +5,16 @@ from collections import Counter, namedtuple
 from hashlib import blake2b
 
 import pytest
+from starlette.testclient import TestClient
 
 import shortlist as sl
 from shortlist.errors import ConfigError
 from shortlist.serve import experiments
+from shortlist.serve.app import create_app
+from shortlist.serve.config import ServeConfig
 from shortlist.serve.erasure import erase_user
 from shortlist.serve.experiments import Arm, Experiments, LiveExperiment, measure
+from shortlist.serve.service import Service
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start
@@ -294,3 +298,18 @@ def test_only_an_admin_may_start_or_stop(service):
     assert (
         service.post("/v1/experiment/stop", json={"name": "none"}, headers=service.admin).status_code == 404
     )
+
+
+def test_lists_of_arms_do_not_count_for_the_lengths_of_the_model_in_service(folder, header):
+    service = Service(ServeConfig(model=str(folder / "shop.shortlist"), token_file=str(folder / "tokens")))
+    with TestClient(create_app(service), base_url="http://127.0.0.1:8000", headers=header) as client:
+        users = [f"u{k}" for k in range(1, 40)]
+        assert client.post("/v1/experiment", json=BODY).status_code == 200
+        lists = client.post("/v1/recommend", json={"users": users}).json()["lists"]
+        counts = sum(map(Counter, service.metrics.minutes().values()), Counter())
+        assert counts["lists"] == 39
+        assert not [name for name in counts if name.startswith("length:")]
+        service._store_counters()
+        status = client.get("/v1/status").json()
+        assert status["lengths"]["now"] == {}
+        assert status["minutes"][-1]["empty"] == sum(not row["items"] for row in lists)

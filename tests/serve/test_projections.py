@@ -72,6 +72,18 @@ def act(store, experiments, seed=0, days=10):
     store.add_events([sorted(events, key=lambda event: event["received"])])
 
 
+def rebuild_outcomes(experiments, at):
+    experiments.rebuild()
+    while experiments.step(at):
+        pass
+
+
+def rebuild_monitors(feedback, served, at):
+    feedback.rebuild()
+    while feedback.is_behind:
+        feedback.step(served, at)
+
+
 def all_exposures(store):
     return store.rows(sa.select(exposures).order_by(exposures.c.experiment, exposures.c.user_id))
 
@@ -83,26 +95,39 @@ def test_outcomes_of_an_experiment_are_those_of_the_log(store, experiments):
     before = all_exposures(store)
     assert {row.outcome is None for row in before} == {True, False}
     assert sum(json.loads(row.outcome or '{"hits": 0}')["hits"] for row in before) > 20
-    experiments.rebuild(NOW + 8 * DAY)
+    rebuild_outcomes(experiments, NOW + 8 * DAY)
     assert all_exposures(store) == before
 
 
-def test_a_window_that_a_wrong_clock_has_closed_can_be_computed_again(store, experiments):
+def test_windows_that_a_wrong_clock_has_closed_are_computed_again(store, experiments):
     act(store, experiments, days=1)
-    late = [row._asdict() | {"seq": None} for row in store.events_after(0, 10_000)]
-    assert late
-    erased = sa.text("DELETE FROM events")
+    rows = [dict(row._mapping) for row in store.events_after(0, 10_000)]
     with store.begin() as connection:
-        connection.execute(erased)
+        connection.execute(sa.text("DELETE FROM events"))
     while experiments.step(END):  # the clock is a month ahead, and no event has arrived
         pass
     assert {json.loads(row.outcome)["hits"] for row in all_exposures(store)} == {0}
-    rows = [{key: value for key, value in row.items() if key != "seq"} for row in late]
     store.add_events([rows])
-    experiments.rebuild(NOW + 2 * DAY)
+    assert experiments.step(NOW + DAY) == 0
     assert {row.outcome for row in all_exposures(store)} == {None}
-    experiments.rebuild(NOW + 5 * DAY)
+    while experiments.step(NOW + 5 * DAY):
+        pass
     assert sum(json.loads(row.outcome)["hits"] for row in all_exposures(store)) > 0
+
+
+def test_monitors_that_a_wrong_clock_has_updated_are_computed_again(store, served, experiments, monkeypatch):
+    monkeypatch.setattr("shortlist.serve.feedback.find_horizon", lambda served: 7 * DAY)
+    act(store, experiments, days=1)
+    feedback = Feedback(store)
+    feedback.step(served, END)
+    n_lists = feedback.monitors(served)["calibration"].trace["n"].sum()
+    assert n_lists > 10
+    feedback.step(served, NOW + DAY)
+    assert feedback.monitors(served)["calibration"].mean is None
+    feedback.step(served, NOW + DAY + 60)
+    assert feedback.monitors(served)["calibration"].mean is None
+    feedback.step(served, END)
+    assert feedback.monitors(served)["calibration"].trace["n"].sum() == n_lists
 
 
 def test_outcomes_whose_lists_are_deleted_stay(store, experiments):
@@ -111,7 +136,7 @@ def test_outcomes_whose_lists_are_deleted_stay(store, experiments):
         pass
     before = all_exposures(store)
     assert store.remove_old(NOW + 5 * DAY, 10_000) > 100
-    experiments.rebuild(END)
+    rebuild_outcomes(experiments, END)
     assert all_exposures(store) == before
 
 
@@ -129,7 +154,7 @@ def test_monitors_are_those_of_the_log(store, experiments, served, users, monkey
     monitor = feedback.monitors(served)["calibration"]
     used = [(row.list_id, row.used) for row in logged_lists(store)]
     assert monitor.trace["n"].sum() > 50
-    feedback.rebuild(served, NOW + 14 * DAY)
+    rebuild_monitors(feedback, served, NOW + 14 * DAY)
     again = feedback.monitors(served)["calibration"]
     assert [(row.list_id, row.used) for row in logged_lists(store)] == used
     assert again.trace["n"].sum() == monitor.trace["n"].sum()
@@ -161,8 +186,8 @@ def test_an_erased_user_is_nowhere_and_no_rebuild_brings_it_back(store, experime
         name for name in everything(store) if name in ("events", "exposures", "lists")
     ]
     assert erase_user(store, erased)[3:] == (1, 1)
-    experiments.rebuild(END)
-    feedback.rebuild(served, END)
+    rebuild_outcomes(experiments, END)
+    rebuild_monitors(feedback, served, END)
     found = everything(store)
     assert [name for name, text in found.items() if "secret" in text] == ["changes"]
     assert found["changes"].count(erased) == 1  # older model files need the id

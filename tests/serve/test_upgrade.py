@@ -103,7 +103,8 @@ def test_experiments_of_0_3_keep_their_outcomes_and_end(store):
     assert described["ended"] is not None
     assert dict(experiments.find("spring").arms[0].options) == {"N": 10}  # exploration is gone
     winter = experiments.users("winter")
-    experiments.rebuild(NOW)
+    experiments.rebuild()
+    experiments.step(NOW)
     assert experiments.users("winter") == winter  # as recorded: ann bought nothing that was shown
     assert [user.outcome[:11] for user in winter] == ['{"hits": 1.', '{"hits": 0.']
     assert experiments.step(NOW + 6 * DAY) == 2  # windows that were open

@@ -221,6 +221,8 @@ class Experiments:
     def step(self, at: float | None = None) -> int:
         """Store the outcomes of users whose window has passed; return their number."""
         at = self._store.now() if at is None else at
+        if self._is_early(at):
+            self.rebuild()
         n_users, is_open = 0, exposures.c.outcome.is_(None)
         for (name,) in self._store.rows(sa.select(exposures.c.experiment).where(is_open).distinct()):
             experiment = self._get(name)
@@ -231,6 +233,13 @@ class Experiments:
                 self._save_outcomes(name, self._outcomes(experiment, users))
             n_users += len(users)
         return n_users
+
+    def _is_early(self, at: float) -> bool:
+        """Whether an outcome is stored whose window is open: the clock was wrong for a while."""
+        latest = sa.func.max(exposures.c.first)
+        query = sa.select(exposures.c.experiment, latest).where(exposures.c.outcome.is_not(None))
+        rows = self._store.rows(query.group_by(exposures.c.experiment))
+        return any(first > at - self._get(name).window for name, first in rows)
 
     def _outcomes(self, experiment: LiveExperiment, users: Sequence[Any]) -> dict[str, str]:
         """User id → JSON of the outcome."""
@@ -255,8 +264,11 @@ class Experiments:
         with self._store.begin() as connection:
             connection.execute(change, [{"user": user, "value": value} for user, value in outcomes.items()])
 
-    def rebuild(self, at: float) -> None:
-        """Compute all outcomes again, except those whose lists are deleted or that release 0.3 recorded."""
+    def rebuild(self) -> None:
+        """Drop all outcomes, except those whose lists are deleted or that release 0.3 recorded.
+
+        `step` computes them again.
+        """
         ends = self._store.latest_changes((ENDED,), 1_000)
         recorded = [end.name for end in ends if end.content.get("is_recorded")]
         logged = sa.select(lists).where(lists.c.arm.is_not(None)).order_by(lists.c.made, lists.c.list_id)
@@ -267,8 +279,6 @@ class Experiments:
                 connection.execute(kept.where(exposures.c.first >= oldest))
                 rows = [row for row in connection.execute(logged) if row.arm.split("/")[0] not in recorded]
                 self._add_exposures(connection, rows)
-        while self.step(at):
-            pass
 
     def users(self, name: str) -> list[Any]:
         """The users of an experiment whose outcome is known, in the order of their first lists."""

@@ -69,6 +69,10 @@ class Feedback:
         at = self._store.now() if at is None else at
         stored = self._store.snapshot(SNAPSHOT)
         state = _parse_state(stored, served)
+        if state["at"] > at + FUTURE_SECONDS:  # outcomes were counted too early, because the clock was wrong
+            self.rebuild()
+            return None
+        state["at"] = at
         horizon = find_horizon(served)
         if horizon is not None:
             self._step_everyone(served, at, horizon, stored, state)
@@ -118,14 +122,12 @@ class Feedback:
                 connection.execute(used)
         return True
 
-    def rebuild(self, served: ServedModel, at: float) -> None:
-        """Forget all outcomes, and count those of the lists that the log still has."""
+    def rebuild(self) -> None:
+        """Drop all outcomes; `step` counts those of the lists that the log still has."""
         with self._store.begin() as connection:
             connection.execute(sa.update(lists_table).values(used=False))
             connection.execute(sa.delete(snapshots).where(snapshots.c.name == SNAPSHOT))
         self.is_behind = True
-        while self.is_behind:
-            self.step(served, at)
 
     def _join_expired(self, model: str, at: float, horizon: float) -> tuple[list[Outcome], list[str]]:
         """The first list of each user whose horizon is over, with what happened in it; ids of used lists.
@@ -218,7 +220,7 @@ def _outcome(row: Any, basket: Iterable[str]) -> Outcome:
 
 def _parse_state(text: str | None, served: ServedModel) -> dict[str, Any]:
     """The stored state; monitors start again with another model or another guarantee."""
-    state: dict[str, Any] = json.loads(text) if text else {"seq": 0}
+    state: dict[str, Any] = {"seq": 0, "at": 0.0} | (json.loads(text) if text else {})
     cutoff = served.model.cutoff_
     guarantee = [cutoff.min_precision, cutoff.max_empty] if isinstance(cutoff, Guarantee) else None
     subject = [served.name, guarantee]

@@ -373,7 +373,7 @@ def _minute_row(minute: int, counts: Counter[str]) -> dict[str, Any]:
     return {
         "minute": minute * 60,
         "lists": counts["lists"],
-        "empty": counts["length:0"],
+        "empty": counts["length:0"] + counts["length of arm:0"],
         "unknown": counts["unknown"],
         "events": counts["events:accepted"],
         "errors": counts["status:5xx"],

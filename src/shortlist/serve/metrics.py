@@ -23,7 +23,7 @@ KEPT_MINUTES = 60  # while the store cannot be reached
 MAX_LENGTH = 100  # longer lists are counted with this length on the page
 
 CountedRequest = tuple[float, str, int, float]  # `perf_counter` when it was answered, route, status, seconds
-CountedLists = tuple[int, Sequence[int], int]  # minute, lengths, number of unknown users
+CountedLists = tuple[int, Sequence[int], int, bool]  # minute, lengths, number of unknown users, of an arm
 Row = TypeVar("Row")
 
 
@@ -81,9 +81,9 @@ class Metrics:
         if len(self._requests) >= PENDING:
             self._fold()
 
-    def count_lists(self, lengths: Sequence[int], unknown: int) -> None:
+    def count_lists(self, lengths: Sequence[int], unknown: int, *, of_arm: bool = False) -> None:
         """Count the lists of a request; they are added to the metrics together with others."""
-        self._answers.append((int(self._now() // 60), lengths, unknown))
+        self._answers.append((int(self._now() // 60), lengths, unknown, of_arm))
         if len(self._answers) >= PENDING:
             self._fold()
 
@@ -114,15 +114,18 @@ class Metrics:
 
     def _add_lists(self, answers: list[CountedLists]) -> None:
         """Add lists to the metrics and to the counts of their minutes."""
-        for minute, group in _grouped(answers, itemgetter(0)):
+        for (minute, of_arm), group in _grouped(answers, itemgetter(0, 3)):
             lengths, unknown = [n for answer in group for n in answer[1]], sum(answer[2] for answer in group)
             self.lists.inc(len(lengths))
             self.unknown.inc(unknown)
             for length in lengths:
                 self.lengths.observe(length)
             counts = Counts({"lists": len(lengths), "items": sum(lengths), "unknown": unknown})
+            name = (
+                "length of arm" if of_arm else "length"
+            )  # the former say nothing about the model in service
             for length, count in Counts(min(n, MAX_LENGTH) for n in lengths).items():
-                counts[f"length:{length}"] = count
+                counts[f"{name}:{length}"] = count
             self._add(counts, minute)
 
     def count_events(self, accepted: int, duplicates: int, rejected: int) -> None:

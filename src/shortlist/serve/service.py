@@ -207,9 +207,10 @@ class Service:
         else:
             results = [await self._make_lists(body, self.deployment.served)]
             answer = results[0].answer
-        lengths = [length for result in results for length in result.lengths]
-        if lengths:  # lists that are explained are inspected, not shown
-            self.metrics.count_lists(lengths, sum(result.unknown for result in results))
+        for result in results:
+            if result.lengths:  # lists that are explained are inspected, not shown
+                of_arm = bool(result.log and result.log[0].arm)
+                self.metrics.count_lists(result.lengths, result.unknown, of_arm=of_arm)
         self.writer.add_lists([row for result in results for row in result.log])
         return answer
 
