@@ -28,20 +28,11 @@ from strict_time import DATASETS, N_CANDIDATES, SPLITS, candidates
 import shortlist as sl
 from shortlist.data.datasets import fetch_originals
 from shortlist.data.interactions import Interactions
+from shortlist.data.labeled import label_lists
 from shortlist.data.lists import RankedLists
 
 LENGTHS = (1, 2, 5, 10, 20)
 N_SAMPLES = 2000
-
-
-def mark_hits(lists: RankedLists, truth: Interactions) -> np.ndarray:
-    """(n_shown,) whether each shown item is in the user's basket."""
-    users = truth.users.lookup(lists.users.values)
-    items = truth.items.lookup(lists.item_ids.values)
-    n_items = len(truth.items) + 1
-    bought = truth.user.astype(np.int64) * n_items + truth.item
-    shown = np.repeat(users, lists.lengths).astype(np.int64) * n_items + items[lists.items]
-    return np.isin(shown, bought)
 
 
 def sum_users(lists: RankedLists, values: np.ndarray) -> np.ndarray:
@@ -68,8 +59,8 @@ def compare_hits(lists: RankedLists, truth: Interactions) -> dict[str, dict[str,
         same = lists.head(n)
         allocation = sl.allocate(lists, budget=same.items.size)
         assert allocation.n_items == same.items.size
-        ours = sum_users(allocation.lists, mark_hits(allocation.lists, truth))
-        fixed = sum_users(same, mark_hits(same, truth))
+        ours = sum_users(allocation.lists, label_lists(allocation.lists, truth).relevant)
+        fixed = sum_users(same, label_lists(same, truth).relevant)
         rows[str(n)] = {
             "items": allocation.n_items,
             "users_with_items": allocation.n_users,
@@ -84,7 +75,7 @@ def compare_hits(lists: RankedLists, truth: Interactions) -> dict[str, dict[str,
 
 def raw_over_real(lists: RankedLists, truth: Interactions) -> float:
     """How much higher the sum of the ranker's own probabilities is than the number of hits."""
-    return float(lists.probabilities.sum() / mark_hits(lists, truth).sum() - 1)
+    return float(lists.probabilities.sum() / label_lists(lists, truth).relevant.sum() - 1)
 
 
 def read_unit_prices() -> dict[str, float]:
@@ -112,7 +103,7 @@ def compare_value(lists: RankedLists, truth: Interactions) -> dict[str, dict[str
     for n in LENGTHS:
         allocation = sl.allocate(lists, budget=lists.head(n).items.size, gain=gain)
         values = [
-            sum_users(shown, mark_hits(shown, truth) * gains[shown.items])
+            sum_users(shown, label_lists(shown, truth).relevant * gains[shown.items])
             for shown in (allocation.lists, by_probability.head(n), by_value.head(n))
         ]
         rows[str(n)] = {

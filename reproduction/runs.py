@@ -20,7 +20,7 @@ from reproduction import protocol
 from reproduction.protocol import CAPS, FAIR, HARMONIC, MAX_ITEMS, MAX_LENGTH, MEASURES, METRICS, ORIGINAL
 from shortlist.auto.validation import count_strata, draw_strata
 from shortlist.core.files import write_text
-from shortlist.core.metrics import discounts, ideal_dcg
+from shortlist.core.metrics import Metric
 from shortlist.core.threads import open_pool
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
@@ -28,6 +28,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.models.search_space import draw
 from shortlist.types import Doubles, Ints, Longs
 
+MEASURED = {"f1": "f1", "ndcg": "ndcg_paper", FAIR: "ndcg", "precision": "precision", "recall": "recall"}
 TOLERANCE = 0.02  # distance from the paper's Cover-Ratio that Figure 1 starts from
 NEGATIVES = (1 / 8, 4096.0)  # smallest and largest number that the search for the Cover-Ratio tries
 KEEP_ONE_IN = 3  # trials that train for longer
@@ -64,33 +65,19 @@ class Outcomes:
     def __init__(self, lists: RankedLists, truth: Interactions, users: Ints) -> None:
         """`lists` has one list for each user of a superset, ascending."""
         lists = lists.take(np.searchsorted(truth.users.lookup(lists.users.values), users))
-        labels, row = label_lists(lists, truth), np.repeat(np.arange(users.size), lists.lengths)
-        relevant = np.zeros((users.size, MAX_LENGTH + 1))
-        relevant[row, lists.positions + 1] = labels.relevant
-        self.hits: Doubles = relevant.cumsum(axis=1)  # (n, MAX_LENGTH + 1) of the first k candidates
-        relevant[:, 1:] *= discounts(MAX_LENGTH)
-        self.dcg: Doubles = relevant.cumsum(axis=1)
-        self.n_true, self.n_candidates = labels.n_relevant, lists.lengths
+        self.labels = label_lists(lists, truth)
         self.has_boundary = lists.boundary is not None
         if lists.boundary is not None:  # (n, MAX_LENGTH) score minus boundary, descending
             self.margins = np.full((users.size, MAX_LENGTH), -np.inf, np.float32)
-            self.margins[row, lists.positions] = lists.scores - lists.boundary[row]
+            self.margins[lists.owner, lists.positions] = lists.scores - lists.boundary[lists.owner]
 
     def measure(self, lengths: Longs | int) -> dict[str, Doubles]:
         """(n,) values of lists of these lengths, 0 for an empty list, by name.
 
         "ndcg" is against the ideal list of the same length, as in the paper, FAIR against that of 20 items.
         """
-        k, n_true = np.minimum(lengths, self.n_candidates), self.n_true
-        at, ideal = (np.arange(k.size), k), ideal_dcg(MAX_LENGTH)
-        hits, dcg = self.hits[at], self.dcg[at]
-        return {
-            "f1": 2 * hits / (k + n_true),
-            "ndcg": dcg / ideal[np.clip(np.minimum(k, n_true), 1, MAX_LENGTH)],
-            FAIR: dcg / ideal[np.clip(n_true, 1, MAX_ITEMS)],
-            "precision": hits / np.maximum(k, 1),
-            "recall": hits / np.maximum(n_true, 1),
-        }
+        sums = self.labels.sums(np.minimum(lengths, self.labels.lists.lengths))
+        return {name: Metric.registry[metric].values(sums) for name, metric in MEASURED.items()}
 
     def means(self, lengths: Longs) -> dict[str, float]:
         """Every measure over users with a list; 0 if there is none."""
@@ -104,7 +91,7 @@ class Outcomes:
     @cached_property
     def curves(self) -> dict[str, list[float]]:
         """Every measure at every N of the paper's Figure 2."""
-        curves = [self.means(np.full(self.n_true.size, N)) for N in protocol.LENGTHS]
+        curves = [self.means(np.full(len(self.labels.lists), N)) for N in protocol.LENGTHS]
         return {name: [each[name] for each in curves] for name in MEASURES}
 
     def above(self, shift: float = 0.0, cap: int = MAX_LENGTH) -> Longs:

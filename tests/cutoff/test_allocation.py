@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 import shortlist as sl
-from shortlist.cutoff import prices
+from shortlist.cutoff import allocation_solver
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError
@@ -158,7 +158,7 @@ def test_scarce_stock_and_several_groups_are_within_a_thousandth_of_the_bound(nu
     small = sl.allocate(lists, gain="margin", cost=0.03, items=items, **SCARCE[number])
     check_feasible(small)
     assert small.gap <= 1e-3
-    monkeypatch.setattr(prices, "SMALL", 0)  # prices alone
+    monkeypatch.setattr(allocation_solver, "SMALL", 0)  # prices alone
     given = {
         name: limit * 8 if name in ("budget", "max_users") and limit else limit
         for name, limit in SCARCE[number].items()
@@ -173,7 +173,7 @@ def test_scarce_stock_and_several_groups_are_within_a_thousandth_of_the_bound(nu
 
 @pytest.mark.parametrize("number", range(0, len(SCARCE), 6))
 def test_prices_alone_are_near_the_optimum_of_an_integer_program(number, monkeypatch):
-    monkeypatch.setattr(prices, "SMALL", 0)
+    monkeypatch.setattr(allocation_solver, "SMALL", 0)
     lists, items = random_lists(number, n_users=400), random_items(number)
     result = sl.allocate(lists, gain="margin", cost=0.03, items=items, **SCARCE[number])
     check_feasible(result)
@@ -280,8 +280,8 @@ def test_ties_are_broken_in_the_order_of_users():
     ],
 )
 def test_results_do_not_depend_on_threads(limits, monkeypatch):
-    monkeypatch.setattr(prices, "BLOCK", 16)
-    monkeypatch.setattr(prices, "ROWS", 100)
+    monkeypatch.setattr(allocation_solver, "BLOCK", 16)
+    monkeypatch.setattr(allocation_solver, "ROWS", 100)
     lists, items = random_lists(5), random_items(5)
     runs = on_threads(1, 2, 5, run=lambda: sl.allocate(lists, gain="margin", items=items, **limits))
     for other in runs[1:]:
@@ -324,7 +324,7 @@ def test_a_contact_that_earns_exactly_its_cost_is_not_made():
 
 @pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
 def test_lists_do_not_depend_on_the_unit_of_money(unit, monkeypatch):
-    monkeypatch.setattr(prices, "SMALL", 0)  # prices alone
+    monkeypatch.setattr(allocation_solver, "SMALL", 0)  # prices alone
     limits = {"budget": 200, "max_users": 80, "item_limits": 8}
     lists = random_lists(0)
     result = sl.allocate(lists, gain=1.0, cost=0.03, contact_cost=0.1, **limits)

@@ -12,7 +12,7 @@ from shortlist.core.options import AtLeast, AtMost, Count, Whole, check_value, i
 from shortlist.core.ragged import row_lengths
 from shortlist.core.tables import html
 from shortlist.core.threads import map_slices
-from shortlist.cutoff.prices import (
+from shortlist.cutoff.allocation_solver import (
     BLOCK,
     ROWS,
     AllocationProblem,

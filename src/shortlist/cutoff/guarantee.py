@@ -274,14 +274,12 @@ class Guarantee(ThresholdCutoff):
         shown = lengths > 0
         if self.max_empty is not None:
             return (~shown).astype(np.float64)
-        ends = (labels.lists.indptr[:-1] + lengths - 1)[shown]
+        hits = labels.at_lengths(labels.prefixes.hits, lengths)
         if self.min_recall is not None:
-            kept = np.zeros(lengths.size)
-            kept[shown] = labels.prefixes.hits[ends]
-            return np.where(labels.n_retrieved > 0, 1 - kept / np.maximum(labels.n_retrieved, 1), np.nan)
-        losses = np.full(lengths.size, np.nan if self.over == "covered" else 0.0)
-        losses[shown] = 1 - labels.prefixes.hits[ends] / lengths[shown]
-        return losses
+            recall = hits / np.maximum(labels.n_retrieved, 1)
+            return np.where(labels.n_retrieved > 0, 1 - recall, np.nan)
+        empty = np.nan if self.over == "covered" else 0.0
+        return np.where(shown, 1 - hits / np.maximum(lengths, 1), empty)
 
     def _limit(self, level: float) -> float:
         """The largest mean loss that this level allows."""

@@ -36,11 +36,7 @@ Target = Annotated[str, Choices(metrics_of_length)]
 
 def user_utilities(labels: LabeledLists, lengths: Ints, target: str, money: Money | None = None) -> Doubles:
     """(n_labeled,) utility of lists of these lengths for labeled users; 0 for an empty list."""
-    ends = labels.lists.indptr[:-1] + lengths - 1
-    shown = labels.labeled & (lengths > 0)
-    utility = np.zeros(len(labels.lists))
-    utility[shown] = labels.utilities(target, money)[ends[shown]]
-    return utility[labels.labeled]
+    return Metric.registry[target].values(labels.sums(lengths)._replace(money=money))[labels.labeled]
 
 
 def best_length(labels: LabeledLists, target: str, money: Money | None = None) -> int:

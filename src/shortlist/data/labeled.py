@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
@@ -48,6 +49,20 @@ class LabeledLists:
     def prefixes(self) -> ListSums:
         """The sums of the list that ends with each candidate."""
         return prefix_sums(self.lists.indptr, self.relevant, self.n_relevant)
+
+    def at_lengths(self, values: npt.NDArray[Any], lengths: Ints) -> npt.NDArray[Any]:
+        """(n_lists,) the value (n_candidates,) at the end of lists of these lengths; 0 for empty ones."""
+        shown, result = lengths > 0, np.zeros(lengths.size, values.dtype)
+        result[shown] = values[(self.lists.indptr[:-1] + lengths - 1)[shown]]
+        return result
+
+    def sums(self, lengths: Ints) -> ListSums:
+        """The sums of lists of these lengths (n_lists,)."""
+        names = ("hits", "first", "dcg", "dcg_capped", "precision_sum")
+        columns: dict[str, Any] = {
+            name: self.at_lengths(getattr(self.prefixes, name), lengths) for name in names
+        }
+        return self.prefixes._replace(n_relevant=self.n_relevant, lengths=lengths, **columns)
 
     @cached_property
     def n_retrieved(self) -> Ints:

@@ -21,8 +21,8 @@ import polars as pl
 from shortlist.core.options import is_number, show_options
 from shortlist.core.serialization import Artifact, save_artifact
 from shortlist.cutoff.allocation import PROBABILITY_NAMES, check_limits, read_limits, read_values
+from shortlist.cutoff.allocation_solver import select_by_digits
 from shortlist.cutoff.base import Cutoff, check_cutoff
-from shortlist.cutoff.prices import select_by_digits
 from shortlist.data.columns import ColumnNames, match_columns, plain_name
 from shortlist.data.files import collect_arrow, is_spark_frame, read_interactions, spark_columns
 from shortlist.data.history import store_history

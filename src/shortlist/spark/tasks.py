@@ -257,7 +257,7 @@ def read_offers(block: "pl.DataFrame", plan: Any) -> tuple["RankedLists", Any, A
     import numpy as np
 
     from shortlist.cutoff.allocation import candidate_values, read_probabilities
-    from shortlist.cutoff.prices import AllocationProblem, build_offers
+    from shortlist.cutoff.allocation_solver import AllocationProblem, build_offers
     from shortlist.data.ids import IdMap
     from shortlist.kernels.allocation import UserLimits
 
@@ -292,7 +292,7 @@ def allocate_block(
     import numpy as np
 
     from shortlist.cutoff.allocation import select_items
-    from shortlist.cutoff.prices import AllocationSolution
+    from shortlist.cutoff.allocation_solver import AllocationSolution
 
     plan, (lists, problem, offers, positions) = held["plan"], read_offers(block, held["plan"])
     shown = offers.values > limit["value"]
