@@ -9,12 +9,14 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.errors import ModelFileError
 from shortlist.serve import model_files
-from shortlist.serve.activations import find_activations
-from shortlist.serve.deployment import Deployment, load_refit_data
+from shortlist.serve.activations import find_activations, read_cutoff
+from shortlist.serve.deployment import Deployment, cutoff_from_bytes, load_refit_data
 from shortlist.serve.experiments import Arm, Experiments, LiveExperiment
 from shortlist.serve.model_files import file_checksum, find_model, kept_path, model_names
 from shortlist.serve.store import EventStore
+from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start
+from tests.serve.test_app import wait_for
 
 
 def save_popular(path, n):
@@ -66,20 +68,61 @@ def test_going_back_brings_back_the_file_of_that_time(folder, tokens):
         assert "N=3" in activate(activation=1)
 
 
-def test_a_replaced_file_changes_no_arm(store, tmp_path):
+def test_what_is_replaced_changes_no_arm(store, tmp_path):
+    """Neither the file of a model, nor an activation, nor the file of a cutoff."""
     save_popular(tmp_path / "shop.shortlist", 4)
     save_popular(tmp_path / "arm.shortlist", 2)
+    sl.cutoff.FixedN(N=6).save(tmp_path / "six.shortlist")
     first, second = Deployment(tmp_path, store), Deployment(tmp_path, store)
     first.start(tmp_path / "shop.shortlist")
     second.start(tmp_path / "shop.shortlist")
-    arms = (Arm("now", 0.5), Arm("two", 0.5, "arm"))
+    arms = (Arm("now", 0.5), Arm("two", 0.3, "arm"), Arm("six", 0.2, None, {"cutoff": "six"}))
     experiments = Experiments(store)
-    started = experiments.start(LiveExperiment("spring", arms).with_files(first))
-    first.follow(started.models)
-    save_popular(tmp_path / "arm.shortlist", 9)
+    started = experiments.start(LiveExperiment("spring", arms).freeze(first))
+    first.follow(started.versions)
+    for name in ("arm", "shop"):
+        save_popular(tmp_path / f"{name}.shortlist", 9)
+    sl.cutoff.FixedN(N=9).save(tmp_path / "six.shortlist")
+    first.activate("shop", "another one")
     for server in (first, second):
-        server.follow(started.models)
-        assert server.model_of("arm").model.cutoff_.N == 2
+        server.follow(started.versions)
+        assert server.served.model.cutoff_.N == 9
+        assert [server.model_of(arm.version).model.cutoff_.N for arm in started.arms] == [4, 2, 4]
+    content = read_cutoff(store, started.arms[2].options["cutoff"])
+    assert cutoff_from_bytes(content).N == 6
+    first.activate("shop", "the cutoff of a guarantee", sl.cutoff.FixedN(N=7))
+    first.follow(started.versions)
+    assert first.model_of(started.arms[0].version).model.cutoff_.N == 4
+    description = started.arms[0].describe()
+    assert (
+        description == f"the model in service (shop, file {started.arms[0].version.checksum[:8]}), its cutoff"
+    )
+    first.follow()  # the experiment has ended
+    assert first.model_of(started.arms[0].version) is None
+
+
+def test_a_server_without_the_model_of_an_arm_is_not_ready(tmp_path):
+    save_popular(tmp_path / "shop.shortlist", 4)
+    arm = save_popular(tmp_path / "arm.shortlist", 2)
+    token = create_token(tmp_path / "tokens", "all", ["read", "admin"])
+    with start(tmp_path, token_file=str(tmp_path / "tokens")) as client:
+        client.headers["authorization"] = f"Bearer {token}"
+        arms = [{"name": "now", "share": 0.5}, {"name": "two", "share": 0.5, "model": "arm"}]
+        body = {"name": "spring", "arms": arms}
+        assert client.post("/v1/experiment", json=body).status_code == 200
+        ask = {"users": ["u1", "u2", "u3", "u4"]}
+        wait_for(lambda: "arm" in client.post("/v1/recommend", json=ask).json()["lists"][0])
+        assert client.get("/ready").status_code == 200
+    kept_path(tmp_path, file_checksum(arm)).unlink()
+    arm.unlink()
+    with start(tmp_path, token_file=str(tmp_path / "tokens")) as client:
+        client.headers["authorization"] = f"Bearer {token}"
+        answer = client.get("/ready")
+        assert (answer.status_code, answer.json()["error"]) == (503, "not_ready")
+        lists = client.post("/v1/recommend", json=ask).json()["lists"]
+        assert [row for row in lists if "arm" in row] == []  # nobody takes part here
+        assert client.post("/v1/experiment/stop", json={"name": "spring"}).status_code == 200
+        wait_for(lambda: client.get("/ready").status_code == 200)
 
 
 def test_a_folder_that_cannot_be_written_is_enough_to_serve(store, tmp_path, monkeypatch, capsys):
@@ -113,15 +156,16 @@ def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monke
     save_popular(tmp_path / "arm.shortlist", 10)
     served = Deployment(tmp_path, store, keep_models=1)
     served.start(save_popular(tmp_path / "shop.shortlist", 1))
+    first = served.served.activation.checksum
     arms = (Arm("now", 0.5), Arm("ten", 0.5, "arm"))
     experiments = Experiments(store)
-    experiments.start(LiveExperiment("spring", arms).with_files(served))
+    experiments.start(LiveExperiment("spring", arms).freeze(served))
     for number in range(2, 5):
         save_popular(tmp_path / "shop.shortlist", number)
         served.activate("shop", "by request")
     latest = {activation.checksum for activation in find_activations(store, 2)}
     arm = file_checksum(tmp_path / "arm.shortlist")
-    assert kept(tmp_path) == {*latest, arm, file_checksum(others)}
+    assert kept(tmp_path) == {first, *latest, arm, file_checksum(others)}
     experiments.stop("spring")
     served.remove_unused()
     assert kept(tmp_path) == {*latest, file_checksum(others)}

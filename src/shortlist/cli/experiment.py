@@ -112,7 +112,7 @@ def experiment_command(
         store.create()
         experiments = Experiments(store)
         if action == "start":
-            experiments.start(experiment.with_files(Deployment(config.model_folder, store)))
+            experiments.start(experiment.freeze(Deployment(config.model_folder, store)))
         elif action == "stop":
             if name is None:
                 raise ConfigError("stop needs the name of the experiment; pass --name.")

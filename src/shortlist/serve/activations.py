@@ -10,6 +10,14 @@ ACTIVATION, CUTOFF = "activation", "cutoff"  # kinds of changes
 MAX_ACTIVATIONS = 1_000  # that are looked at
 
 
+class ModelVersion(NamedTuple):
+    """A model as it is, whatever becomes of the file with its name."""
+
+    model: str
+    checksum: str  # of the model file
+    cutoff: str | None = None  # id of a cutoff that replaces the one of the file
+
+
 class Activation(NamedTuple):
     """A model file that was put into service."""
 
@@ -21,6 +29,11 @@ class Activation(NamedTuple):
     erased_until: int  # users who were erased up to this change are not in the file
     activated: float
     note: str
+
+    @property
+    def version(self) -> ModelVersion:
+        """What is served."""
+        return ModelVersion(self.model, self.checksum, self.cutoff)
 
 
 def add_activation(

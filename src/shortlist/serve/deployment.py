@@ -7,12 +7,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,14 @@ from shortlist.data.history import History
 from shortlist.data.ids import IdMap
 from shortlist.errors import DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
-from shortlist.serve.activations import Activation, add_activation, add_cutoff, find_activations, read_cutoff
+from shortlist.serve.activations import (
+    Activation,
+    ModelVersion,
+    add_activation,
+    add_cutoff,
+    find_activations,
+    read_cutoff,
+)
 from shortlist.serve.erasure import ErasedUser, erased_after
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
 from shortlist.serve.log import write_log
@@ -106,9 +112,10 @@ class Deployment:
         self._keep_models = keep_models
         self._lock = threading.Lock()
         self._served: ServedModel | None = None
-        self._others: dict[str, ServedModel] = {}  # of the arms of an experiment, by name
+        self._wanted: frozenset[ModelVersion] = frozenset()  # of the arms of an experiment
+        self._others: dict[ModelVersion, ServedModel] = {}  # those that are not in service
         self._failed: tuple[int, float] = (0, 0.0)  # an activation that could not be loaded, when to retry
-        self._failed_others: dict[str, float] = {}  # when to retry
+        self._failed_others: dict[ModelVersion, float] = {}  # when to retry
         self._looked: float | None = None  # steady time of the last successful look into the store
         self.store_error: str | None = None
         self.activation_error: str | None = None
@@ -124,6 +131,11 @@ class Deployment:
     def is_ready(self) -> bool:
         """Whether a model is in service."""
         return self._served is not None
+
+    @property
+    def lacks_arm(self) -> bool:
+        """Whether the model of an arm of the running experiment cannot be loaded."""
+        return bool(self._failed_others)
 
     @property
     def seconds_since_look(self) -> float:
@@ -146,9 +158,9 @@ class Deployment:
                 return
         tried = set()
         for activation in find_activations(self._store):  # newest first; a file may have been deleted
-            if (key := (activation.model, activation.checksum, activation.cutoff)) in tried:
+            if activation.version in tried:
                 continue
-            tried.add(key)
+            tried.add(activation.version)
             try:
                 self._served = self._prepare(activation)
             except StoreError:
@@ -185,6 +197,18 @@ class Deployment:
                     return activation.checksum
         return file_checksum(self.path_of(name))
 
+    def find_version(self, name: str | None) -> ModelVersion | None:
+        """A model as it is now; without a name the one in service, None before any was activated."""
+        if name is None:
+            return next((activation.version for activation in find_activations(self._store, 1)), None)
+        return ModelVersion(name, self.find_checksum(name))
+
+    def find_cutoff(self, name: str) -> str:
+        """The id of a cutoff: one that is stored, or that of a file in the folder, which is stored now."""
+        if name not in self.model_names():
+            return name
+        return add_cutoff(self._store, self.path_of(name).read_bytes())
+
     def keep(self, name: str, checksum: str) -> None:
         """Keep a model under its checksum; if the folder cannot be written, its file must not be replaced."""
         try:
@@ -210,8 +234,7 @@ class Deployment:
             number = add_activation(
                 self._store, name, trial.checksum, trial.events_until, note, stored, trial.erased_until
             )
-            self._served = replace(served, activation=trial._replace(number=number))
-            self.activation_error = None
+            self._switch(replace(served, activation=trial._replace(number=number)))
         del served
         self.remove_unused()
         release_memory()
@@ -223,7 +246,7 @@ class Deployment:
             running, ended = set[str](), set[str]()  # checksums of the models of arms
             for change in reversed(self._store.latest_changes(("experiment", "experiment end"), 1_000)):
                 if change.kind == "experiment":
-                    running = {arm["checksum"] for arm in change.content["arms"]} - {None}
+                    running = {arm["version"][1] for arm in change.content["arms"] if arm["version"]}
                 else:
                     running, ended = set(), ended | running
             activated = dict.fromkeys(activation.checksum for activation in find_activations(self._store))
@@ -231,25 +254,30 @@ class Deployment:
             unused = [*earlier[self._keep_models + 1 :], *(ended - running - set(activated))]
             remove_models(self._folder, unused)
 
-    def model_of(self, name: str | None) -> ServedModel | None:
-        """The model in service, or the one of an arm; None if that cannot be served now."""
-        return self.served if name is None else self._others.get(name)
+    def model_of(self, version: ModelVersion | None) -> ServedModel | None:
+        """The model of an arm, None if it cannot be served now; without a version the one in service."""
+        served = self.served
+        return served if version in (None, served.activation.version) else self._others.get(version)
 
-    def follow(self, others: Mapping[str, str | None] = MappingProxyType({})) -> None:
-        """Serve what was activated elsewhere and let new events reach the models.
+    def _switch(self, served: ServedModel) -> None:
+        """Serve another model; an arm may go on with the one that was in service."""
+        earlier = self._served
+        self.activation_error = None  # first: who sees the new model sees no old error
+        self._served = served
+        if earlier is not None and earlier.activation.version in self._wanted:
+            self._others = {**self._others, earlier.activation.version: earlier}
 
-        `others` are those of the arms of an experiment: name and checksum.
-        """
+    def follow(self, arms: Collection[ModelVersion] = ()) -> None:
+        """Serve what was activated elsewhere and the models of arms, and let new events reach them."""
         with self._lock:
+            self._wanted = frozenset(arms)
             latest = find_activations(self._store, 1)
             current = -1 if self._served is None else self._served.number
             failed, retry = self._failed
             is_due = bool(latest) and (latest[0].number != failed or time.monotonic() >= retry)
             if latest and latest[0].number != current and is_due:
                 try:
-                    activated = self._prepare_next(latest[0])
-                    self.activation_error = None  # first: who sees the new model sees no old error
-                    self._served = activated
+                    self._switch(self._prepare_next(latest[0]))
                     release_memory()
                 except StoreError:
                     raise
@@ -258,8 +286,7 @@ class Deployment:
                     self.activation_error = self.describe_error(latest[0].model, error)
             if self._served is not None:
                 self._served = self._observe(self._served)
-            if others or self._others:
-                self._follow_others(others)
+            self._follow_arms()
             self._looked = time.monotonic()
 
     def _prepare_next(self, activation: Activation) -> ServedModel:
@@ -269,23 +296,24 @@ class Deployment:
             return replace(served, activation=activation)
         return self._prepare(activation)
 
-    def _follow_others(self, wanted: Mapping[str, str | None]) -> None:
+    def _follow_arms(self) -> None:
         """Keep the models of the arms of an experiment, and none else, in memory and up to date."""
-        kept = {}
-        for name, checksum in wanted.items():
-            served = self._others.get(name)
-            if served is not None and checksum in (None, served.activation.checksum):
-                kept[name] = self._observe(served)
-            elif time.monotonic() >= self._failed_others.get(name, 0.0):
+        loaded, failed = {}, dict(self._failed_others)
+        for version in self._wanted - {None if self._served is None else self._served.activation.version}:
+            served = self._others.get(version)
+            if served is not None:
+                loaded[version] = self._observe(served)
+            elif time.monotonic() >= failed.get(version, 0.0):
+                failed.pop(version, None)
                 try:
-                    found = checksum or self.find_checksum(name)
-                    kept[name] = self._prepare(self._latest_use(name, found, "in an experiment"))
+                    loaded[version] = self._prepare(self._latest_use(*version[:2], "an arm", version.cutoff))
                 except StoreError:
                     raise
-                except (ShortlistError, OSError) as error:  # its users get the lists of the model in service
-                    self._failed_others[name] = time.monotonic() + RETRY_SECONDS
-                    self.activation_error = self.describe_error(name, error)
-        self._others = kept
+                except (ShortlistError, OSError) as error:
+                    failed[version] = time.monotonic() + RETRY_SECONDS
+                    self.activation_error = self.describe_error(version.model, error)
+        self._others = loaded
+        self._failed_others = {version: retry for version, retry in failed.items() if version in self._wanted}
 
     def _latest_use(self, name: str, checksum: str, note: str, cutoff: str | None = None) -> Activation:
         """An activation of this file, with the events that it is known to contain."""

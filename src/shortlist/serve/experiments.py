@@ -21,6 +21,7 @@ import sqlalchemy as sa
 
 from shortlist.errors import ConfigError
 from shortlist.evaluation.experiment import ExperimentReport, evaluate_experiment
+from shortlist.serve.activations import ModelVersion
 from shortlist.serve.deployment import Deployment
 from shortlist.serve.outcomes import read_timelines
 from shortlist.serve.store import Change, EventStore
@@ -48,11 +49,14 @@ class Arm:
     share: float  # of the users
     model: str | None = None  # of the folder; None: the one in service
     options: Mapping[str, Any] = field(default_factory=dict)  # of a request
-    checksum: str | None = None  # of the model file
+    version: ModelVersion | None = None  # of the model, when the experiment started
 
     def describe(self) -> str:
         """The arm in a few words."""
         model = "the model in service" if self.model is None else self.model
+        if self.version is not None:
+            name = "" if self.model else f"{self.version.model}, "
+            model += f" ({name}file {self.version.checksum[:8]})"
         options = ", ".join(f"{name} {value}" for name, value in self.options.items())
         return f"{model}, {options or 'its cutoff'}"
 
@@ -111,9 +115,12 @@ class LiveExperiment:
     @classmethod
     def from_dict(cls, name: str, values: Mapping[str, Any], started: float, end: Change | None) -> Self:
         """The experiment that `to_dict` described."""
-        arms = tuple(Arm(**arm) for arm in values["arms"])
+        arms = []
+        for arm in values["arms"]:
+            version = arm["version"] and ModelVersion(*arm["version"])
+            arms.append(Arm(**{**arm, "version": version}))
         ending = {} if end is None else {"ended": end.at, **end.content}
-        return cls(**{**values, "arms": arms, "name": name, "started": started, **ending})
+        return cls(**{**values, "arms": tuple(arms), "name": name, "started": started, **ending})
 
     def to_dict(self) -> dict[str, Any]:
         """All but the name and how it began and ended."""
@@ -135,18 +142,22 @@ class LiveExperiment:
                 return arm
         return self.arms[-1]
 
-    def with_files(self, deployment: Deployment) -> Self:
-        """The experiment with the checksums of its models: a file that is replaced changes no arm."""
-        checksums = {name: deployment.find_checksum(name) for name in self.models}
-        for name, checksum in checksums.items():
-            deployment.keep(name, checksum)
-        arms = (replace(arm, checksum=checksums.get(arm.model or "")) for arm in self.arms)
+    def freeze(self, deployment: Deployment) -> Self:
+        """The experiment with its models and cutoffs as they are now: what is replaced changes no arm."""
+        arms = []
+        for arm in self.arms:
+            version, options = deployment.find_version(arm.model), dict(arm.options)
+            if arm.model is not None and version is not None:
+                deployment.keep(arm.model, version.checksum)
+            if options.get("cutoff", "auto") not in ("auto", "boundary"):
+                options["cutoff"] = deployment.find_cutoff(options["cutoff"])
+            arms.append(replace(arm, version=version, options=options))
         return replace(self, arms=tuple(arms))
 
     @cached_property
-    def models(self) -> dict[str, str | None]:
-        """Model and checksum of the arms that name one."""
-        return {arm.model: arm.checksum for arm in self.arms if arm.model is not None}
+    def versions(self) -> list[ModelVersion]:
+        """The models of the arms."""
+        return [arm.version for arm in self.arms if arm.version is not None]
 
 
 class Experiments:

@@ -179,7 +179,7 @@ class Service:
         """Follow the experiment, the activations and the events in the store."""
         self.experiments.follow()
         running = self.experiments.running
-        self.deployment.follow({} if running is None else running.models)
+        self.deployment.follow(() if running is None else running.versions)
 
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
@@ -231,7 +231,7 @@ class Service:
 
     def _has_models(self, experiment: LiveExperiment) -> bool:
         """Whether the models of all arms are loaded; otherwise no user takes part on this server."""
-        return all(self.deployment.model_of(arm.model) is not None for arm in experiment.arms)
+        return all(self.deployment.model_of(arm.version) is not None for arm in experiment.arms)
 
     async def _answer_arms(
         self, experiment: LiveExperiment, body: RecommendBody
@@ -249,7 +249,7 @@ class Service:
                 else {"history": {key: body.history[key] for key in some}}
             )
             changed = body.model_copy(update=chosen | dict(arm.options))
-            served = self.deployment.model_of(arm.model) or self.deployment.served
+            served = self.deployment.model_of(arm.version) or self.deployment.served
             results.append(await self._make_lists(changed, served, f"{experiment.name}/{arm.name}"))
         return results, results[0].answer if len(results) == 1 else join_answers(results, keys)
 
@@ -300,9 +300,9 @@ class Service:
             )
             for arm in values.pop("arms")
         )
-        experiment = LiveExperiment(arms=arms, **values).with_files(self.deployment)
         for arm in arms:
             self.cutoff(arm.options.get("cutoff", "auto"))
+        experiment = LiveExperiment(arms=arms, **values).freeze(self.deployment)
         if experiment.window_days >= self.config.keep_lists_days:
             raise RequestError(
                 422,
@@ -329,14 +329,12 @@ class Service:
                     f"an arm with {', '.join(sorted(arm.options))} cannot be put into service as a whole",
                     "stop without ship, and activate a model with a cutoff",
                 )
-            length, chosen = arm.options.get("N"), self.cutoff(arm.options.get("cutoff", "auto"))
-            cutoff = FixedN(N=length) if length else chosen
-            served = self.deployment.served
-            model, checksum = (
-                (served.name, served.activation.checksum) if arm.model is None else (arm.model, arm.checksum)
-            )
+            version = arm.version or self.deployment.served.activation.version
+            chosen = arm.options.get("cutoff", "auto")
+            cutoff = self.cutoff(version.cutoff if chosen == "auto" and version.cutoff else chosen)
+            cutoff = FixedN(N=arm.options["N"]) if "N" in arm.options else cutoff
             new = cutoff if isinstance(cutoff, Cutoff) else None
-            self.deployment.activate(model, f"arm {ship} of {name}", new, checksum)
+            self.deployment.activate(version.model, f"arm {ship} of {name}", new, version.checksum)
         self.experiments.stop(name)
 
     def describe_experiment(self, name: str | None) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def _update_definition(text: str) -> dict[str, Any]:
     definition: dict[str, Any] = json.loads(text)
     for arm in definition["arms"]:
         arm["options"] = {name: arm["options"][name] for name in ARM_OPTIONS if name in arm["options"]}
-        arm["checksum"] = arm.get("checksum")
+        arm["version"] = None
     return definition
 
 
