@@ -178,3 +178,32 @@ def test_there_are_few_runs():
         found, _ = found.append(Events(Interactions.from_tuples([(number % 60, number % 7, 1 + number)])))
     assert len(found.runs) <= 10
     assert found.n_rows == 3600 + 500
+
+
+def test_returns_of_a_renamed_user_stay_subtracted():
+    found, new = grow([[(1, 1, 1), (2, 2, 2)]]).append(Events.of([(1, 1, 3, -1.0), (9, 1, 4, -1.0)]))
+    assert new is None
+    assert found.n_rows == found.merged.n_rows == 1
+    renamed = found.rename_users(IdMap.of([77, 2]), pl.Series([1, 9]))
+    assert renamed.merged.to_frame()["user_id"].to_list() == [2]
+    assert renamed.returns["user_id"].to_list() == [77]
+
+
+def test_purchases_that_were_returned_are_kept_for_late_ones():
+    found, _ = grow([[(1, 1, 5), (2, 2, 2)]]).append(Events.of([(1, 1, 9, -1.0)]))
+    users = np.array([0], np.int32)
+    assert found.rows_of(users).n_rows == 0
+    assert found.purchases_of(users).n_rows == 1
+    found, new = found.append(Events.of([(1, 1, 8)]))  # the later one is the one that was returned
+    assert new is None
+    assert found.rows_of(users).time.tolist() == [5_000_000]
+
+
+def test_known_rows_and_new_weights():
+    data = Interactions.from_frame(frame([(1, 1, 1), (2, 1, 2)], weights=True))
+    found, new = History.of(data).append(Events(Interactions.from_frame(frame([(1, 1, 1)], weights=True))))
+    assert new.item.size == 0
+    assert new.reweighted.tolist() == [0]
+    assert found.merged.weight.tolist() == [4, 2]
+    plain, again = grow([[(1, 1, 1)]]), Events(Interactions.from_tuples([(1, 1, 1)]))
+    assert plain.append(again)[0] is plain

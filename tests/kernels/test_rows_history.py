@@ -1,8 +1,8 @@
-"""Counts that fade with time, row by row, against the sum over all rows."""
+"""Counts that fade with time, row by row, against the sum over all rows; new rows of users."""
 
 import numpy as np
 
-from shortlist.kernels.rows import add_decayed, find_last_baskets
+from shortlist.kernels.rows import add_decayed, find_last_baskets, mark_new_rows
 
 ONES = np.empty(0)  # every row counts 1
 
@@ -55,3 +55,17 @@ def test_find_last_baskets_takes_the_largest_number_at_the_same_time():
     basket = np.full(4, -1, dtype=np.int32)
     find_last_baskets(place, time, starts, known_time, known_basket, basket)
     assert basket.tolist() == [2, -1, 1, -1]
+
+
+def test_new_rows_are_those_beside_the_earlier_ones():
+    before = [[(1, 5), (4, 5), (2, 7)], [], [(3, 1)]]
+    after = [[(0, 5), (1, 5), (4, 5), (4, 6), (2, 7), (9, 7)], [(3, 1)], [(3, 1)]]
+    columns = []
+    for users in (before, after):
+        rows = [row for user in users for row in user]
+        columns.append(np.cumsum([0, *map(len, users)]))
+        columns.append(np.array([item for item, _ in rows], np.int32))
+        columns.append(np.array([time for _, time in rows]))
+    is_new = np.empty(8, np.bool_)
+    mark_new_rows(*columns, is_new)
+    assert is_new.tolist() == [True, False, False, True, False, True, True, False]

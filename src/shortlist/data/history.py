@@ -28,20 +28,15 @@ from shortlist.data.interactions import (
     baskets_follow_time,
     build_arrays,
     filter_column,
-    filter_starts,
     first_names,
     group_by_user,
     rows_of_users,
 )
 from shortlist.data.returns import subtract_from
 from shortlist.kernels.rows import (
-    SAME_BASKET,
-    SAME_ITEM,
-    SAME_ROW,
-    compare_rows,
-    find_baskets,
     find_invalid_row,
     find_last_baskets,
+    mark_new_rows,
     read_only,
     sort_rows,
     starts,
@@ -52,11 +47,11 @@ from shortlist.types import Floats, Ints, Longs
 MERGE_SHARE = 4  # the runs are merged into the base when they hold one row of this many
 
 
-class Rows(NamedTuple):
-    """Rows of some users, sorted by user, time, basket and item; an absent column has length 0."""
+class HistoryRun(NamedTuple):
+    """HistoryRun of some users, sorted by user, time, basket and item; an absent column has length 0."""
 
     users: Ints  # (n,) ascending
-    starts: Longs  # (n + 1,)
+    indptr: Longs  # (n + 1,)
     item: Ints  # (n_rows,)
     time: Longs
     basket: Ints  # basket numbers, absent if the rows of a user with one time are one basket
@@ -65,7 +60,7 @@ class Rows(NamedTuple):
     @property
     def user(self) -> Ints:
         """(n_rows,) the user of each row."""
-        return np.repeat(self.users, np.diff(self.starts))
+        return self.users[row_owners(self.indptr)]
 
     def place(self, users: npt.NDArray[np.integer]) -> Longs:
         """(n,) position of each user in `users`, -1: none."""
@@ -87,6 +82,25 @@ class Totals(NamedTuple):
     n_baskets: int
     end_time: int
     item_counts: Longs  # (n_items,)
+
+    @classmethod
+    def of(cls, data: Interactions) -> Self:
+        """The numbers of these rows."""
+        return cls(data.n_rows, data.item_sets.items.size, data.n_baskets, data.end_time, data.item_counts)
+
+    def replace_rows(self, before: Interactions, after: Interactions) -> "Totals":
+        """The numbers when some users have other rows than before."""
+        counts = np.bincount(after.item, minlength=after.n_items)
+        counts[: self.item_counts.size] += self.item_counts - np.bincount(
+            before.item, minlength=before.n_items
+        )
+        return Totals(
+            self.n_rows + after.n_rows - before.n_rows,
+            self.n_pairs + after.item_sets.items.size - before.item_sets.items.size,
+            self.n_baskets + after.n_baskets - before.n_baskets,
+            max(self.end_time, after.end_time),
+            counts,
+        )
 
 
 class NewRows(NamedTuple):
@@ -127,12 +141,11 @@ class History(UsersAndItems):
     # (base.n_rows,) basket numbers; absent without `next_basket`
     base_baskets: Ints = field(default_factory=lambda: NO_BASKET)
     next_basket: int | None = None  # None: the rows of a user with one time are one basket
-    runs: tuple[Rows, ...] = ()
+    runs: tuple[HistoryRun, ...] = ()
     counted: Totals | None = None
-    # All returns that were appended, and the purchases from which they were subtracted. They are kept,
-    # because a purchase that arrives late may be the one that was returned.
+    # What was returned is subtracted when rows are read, not when they are stored: a purchase that arrives
+    # late may be the one that was returned.
     returns: pl.DataFrame = field(default_factory=lambda: NO_RETURNS)
-    gross: "History | None" = None
 
     @classmethod
     def of(cls, data: Interactions) -> Self:
@@ -141,24 +154,30 @@ class History(UsersAndItems):
 
     @cached_property
     def merged(self) -> Interactions:
-        """All rows."""
+        """All rows, without what was returned."""
+        data = self._all_purchases
+        return subtract_from(data, self.returns)[0] if self.returns.height else data
+
+    @cached_property
+    def _all_purchases(self) -> Interactions:
         if not self.runs:
             return self.base
         everyone = np.arange(self.n_users, dtype=np.int32)
-        places = [rows.place(everyone) for rows in (self._base_rows, *self.runs)]
+        places = [run.place(everyone) for run in (self._base_rows, *self.runs)]
         arrays = build_arrays(self._gather(places, self.n_users))
         return Interactions(
             self.users, self.items, item_names=self.item_names, source=self.base.source, **arrays
         )
 
     @cached_property
+    def _returning_users(self) -> Ints:
+        """(n_returns,) the user of each return, -1: unknown."""
+        return self.users.lookup(self.returns["user_id"]) if self.returns.height else np.empty(0, np.int32)
+
+    @cached_property
     def totals(self) -> Totals:
         """Numbers that describe all rows."""
-        if self.counted is not None:
-            return self.counted
-        data = self.base
-        pairs = data.item_sets.items.size
-        return Totals(data.n_rows, pairs, data.n_baskets, data.end_time, data.item_counts)
+        return Totals.of(self.merged) if self.counted is None else self.counted
 
     @property
     def n_rows(self) -> int:
@@ -187,10 +206,24 @@ class History(UsersAndItems):
         before: Longs | None = None,
         whole: "History | None" = None,
     ) -> Interactions:
-        """The rows of these users, in their order; -1: a user without rows, whose id must be given in `ids`.
+        """The rows of these users, in their order, without what was returned.
 
-        `before` (n,) leaves out rows at or after a time. Item counts are those of `whole`, or of all rows.
+        -1: a user without rows, whose id must be given in `ids`. `before` (n,) leaves out rows at or after a
+        time. Item counts are those of `whole`, or of all rows.
         """
+        rows = self.purchases_of(users, ids, whole)
+        is_theirs = np.isin(self._returning_users, users)
+        if is_theirs.any():
+            rows = subtract_from(rows, self.returns.filter(pl.Series(is_theirs)))[0]
+        if before is None or rows.time is None:
+            return rows
+        is_visible = rows.time < before[rows.user]
+        return rows if is_visible.all() else rows.where(is_visible)
+
+    def purchases_of(
+        self, users: Ints, ids: IdMap | None = None, whole: "History | None" = None
+    ) -> Interactions:
+        """The rows of these users, with what was returned."""
         places = [run.place(users) for run in self.runs]
         if all((place < 0).all() for place in places):
             arrays = rows_of_users(self.base, np.where(users < self.base.n_users, users, UNKNOWN))
@@ -198,29 +231,25 @@ class History(UsersAndItems):
             arrays = build_arrays(self._gather([self._base_rows.place(users), *places], users.size))
         whole = self if whole is None else whole
         ids = IdMap(self.users.to_ids(users)) if ids is None else ids
-        rows = UserRows(ids, self.items, item_names=self.item_names, whole=whole, **arrays)
-        if before is None or rows.time is None:
-            return rows
-        is_visible = rows.time < before[rows.user]
-        return rows if is_visible.all() else rows.where(is_visible)
+        return UserRows(ids, self.items, item_names=self.item_names, whole=whole, **arrays)
 
     def _gather(self, places: list[Longs], n: int) -> GroupedRows:
         """The rows of n users, grouped; places[k] (n,) are their positions in the base and in each run."""
         parts = []
         for rows, place in zip((self._base_rows, *self.runs), places, strict=True):
-            at, numbers = take_rows(rows.starts, place)
+            at, numbers = take_rows(rows.indptr, place)
             parts.append((row_owners(at).astype(np.int32), *rows.take(numbers)))
         return group_by_user(n, *(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     @property
-    def _base_rows(self) -> Rows:
+    def _base_rows(self) -> HistoryRun:
         """The base in the form of a run."""
         data = self.base
-        return Rows(
+        return HistoryRun(
             np.arange(data.n_users, dtype=np.int32),
             data.indptr,
             data.item,
-            NO_TIME if data.time is None else data.time,
+            _times(data),
             self.base_baskets,
             NO_WEIGHT if data.weight is None else data.weight,
         )
@@ -235,17 +264,19 @@ class History(UsersAndItems):
             items=items,
             item_names=names,
             counted=self.totals._replace(item_counts=counts),
-            gross=None if self.gross is None else self.gross.with_items(items, names),
         )
 
     def rename_users(self, users: IdMap, erased: pl.Series) -> Self:
         """The history with other ids of the same users; `erased` are the ids that no longer occur."""
+        returns = self.returns
+        if returns.height:
+            ids = users.values.gather(pl.Series(self._returning_users).replace(UNKNOWN, None))
+            returns = returns.with_columns(ids.fill_null(returns["user_id"]).alias("user_id"))
         return replace(
             self,
             base=replace(self.base, users=IdMap(users.values.head(self.base.n_users))),
             users=users,
-            returns=self.returns.filter(~pl.col("user_id").is_in(erased.implode())),
-            gross=None if self.gross is None else self.gross.rename_users(users, erased),
+            returns=returns.filter(~pl.col("user_id").is_in(erased.implode())),
         )
 
     def append(self, events: Events) -> "tuple[History, NewRows | None]":
@@ -255,31 +286,27 @@ class History(UsersAndItems):
         at once, however they are divided: see `subtract_returns`.
         """
         purchases, returns = events
-        gross: History | None = self.gross
-        if gross is None and not returns.height:
-            return self._append(purchases)
-        gross = (self if gross is None else gross)._append(purchases)[0]
-        if not returns.height and not self._was_returned(purchases):
-            longer, new = self._append(purchases)
-            return replace(longer, gross=gross, returns=self.returns), new
-        both = [frame for frame in (self.returns, returns) if frame.height]
-        return gross._subtract(pl.concat(both, how="vertical_relaxed")), None
+        longer, users = self._append(purchases.compact())
+        if returns.height or self._was_returned(purchases):
+            both = [frame for frame in (self.returns, returns) if frame.height]
+            return replace(longer, returns=pl.concat(both, how="vertical_relaxed"), counted=None), None
+        ids = IdMap(longer.users.to_ids(users))
+        before, after = self.rows_of(users, ids), longer.rows_of(users, ids)
+        new = _find_new_rows(users, before, after)
+        if not new.item.size and not new.reweighted.size:
+            return self, new
+        return replace(longer, counted=self.totals.replace_rows(before, after)), new
 
     def _was_returned(self, purchases: Interactions) -> bool:
         """Whether a user has returned one of the items of these purchases, before or after them."""
+        if not self.returns.height:
+            return False
         ids = {"user_id": purchases.users.to_ids(purchases.user)}
         pairs = pl.DataFrame(ids | {"item_id": purchases.items.to_ids(purchases.item)})
         return pairs.join(self.returns, on=["user_id", "item_id"], how="semi").height > 0
 
-    def _subtract(self, returns: pl.DataFrame) -> "History":
-        """This history without what was returned."""
-        data = self.merged
-        return replace(
-            self._from_base(subtract_from(data, returns)[0]), returns=returns, gross=self._from_base(data)
-        )
-
     def _from_base(self, base: Interactions) -> Self:
-        """A history of these rows over the same users and items."""
+        """A history of these purchases over the same users and items."""
         is_numbered = self.next_basket is not None
         return replace(
             self,
@@ -290,87 +317,55 @@ class History(UsersAndItems):
             counted=None,
         )
 
-    def _append(self, events: Interactions) -> tuple[Self, NewRows]:
-        """The history with more rows, and those that are new."""
-        events = events.compact()
+    def _append(self, events: Interactions) -> tuple[Self, Ints]:
+        """The history with more rows, and the users who have them."""
         numbered = self._with_numbers(not baskets_follow_time(events))
         users, user_index = _extend(self.users, events.users, events.user, events.time)
         items, item_index = _extend(self.items, events.items, events.item, events.time)
-        rows, next_basket = numbered._place(events, user_index, item_index)
-        user, common = rows.user, numbered._compare(rows)
-        fresh, n_items = (common & SAME_ROW) == 0, len(items)
-        counts = np.zeros(n_items, np.int64)
-        counts[: self.n_items] = self.totals.item_counts
-        np.add.at(counts, rows.item[fresh], 1)
-        pairs = (user.astype(np.int64) * n_items + rows.item)[(common & SAME_ITEM) == 0]
-        totals = Totals(
-            self.totals.n_rows + int(fresh.sum()),
-            self.totals.n_pairs + np.unique(pairs).size,
-            self.totals.n_baskets + _count_baskets(rows, (common & SAME_BASKET) == 0),
-            max(self.totals.end_time, events.end_time),
-            counts,
-        )
+        run, next_basket = numbered._place(events, user_index, item_index)
         names = self.item_names
         if names is not None:
             names = pl.concat([names, _new_names(items, len(names), events)])
-        stored = rows if rows.weight.size else _filter(rows, fresh)  # weights of equal rows add up
-        longer = type(self)(
-            numbered.base, users, items, names, numbered.base_baskets, next_basket, numbered.runs, totals
-        )
-        new = NewRows(
-            user[fresh],
-            rows.item[fresh],
-            filter_column(rows.time, fresh),
-            filter_column(rows.weight, fresh),
-            np.unique(user[~fresh]) if rows.weight.size else user[:0],
-        )
-        return longer._add_run(stored), new
+        longer = replace(numbered, users=users, items=items, item_names=names, next_basket=next_basket)
+        return longer._add_run(run), run.users
 
     def _with_numbers(self, events_need_them: bool) -> Self:
         """This history with numbered baskets if times (its own, or of the events) do not distinguish them."""
         if self.next_basket is not None or (self.runs and not events_need_them):
             return self
-        data = self.merged
+        data = self._all_purchases
         if not events_need_them and baskets_follow_time(data):
             return self
         return replace(self, base=data, base_baskets=data.basket, next_basket=data.n_baskets, runs=())
 
-    def _place(self, events: Interactions, user_index: Ints, item_index: Ints) -> tuple[Rows, int | None]:
+    def _place(
+        self, events: Interactions, user_index: Ints, item_index: Ints
+    ) -> tuple[HistoryRun, int | None]:
         """(rows, next_basket): the events as rows over the indices of this history."""
         order = np.argsort(user_index, kind="stable")
         _, numbers = take_rows(events.indptr, order)
         time = NO_TIME if events.time is None else events.time[numbers]
         weight = NO_WEIGHT if events.weight is None else events.weight[numbers]
         at, item = starts(events.user_counts[order]), item_index[events.item[numbers]]
-        rows = Rows(user_index[order], at, item, time, NO_BASKET, weight)
+        rows = HistoryRun(user_index[order], at, item, time, NO_BASKET, weight)
         if self.next_basket is None:
             return _sort(rows), None  # new items may be in another order
         basket = events.basket[numbers] + np.int32(self.next_basket)
         if time.size and baskets_follow_time(events):
             joined = np.full(basket.size, -1, np.int32)
             for run in (self._base_rows, *self.runs):
-                places = read_only(run.starts), read_only(run.time), read_only(run.basket)
+                places = read_only(run.indptr), read_only(run.time), read_only(run.basket)
                 find_last_baskets(run.place(rows.user), read_only(time), *places, joined)
             basket = np.where(joined < 0, basket, joined)
         return _sort(rows._replace(basket=basket)), self.next_basket + events.n_baskets
 
-    def _compare(self, rows: Rows) -> npt.NDArray[np.uint8]:
-        """(n_rows,) what each row has in common with the known rows of its user."""
-        common = np.zeros(rows.item.size, np.uint8)
-        for run in (self._base_rows, *self.runs):
-            place = np.repeat(run.place(rows.users), np.diff(rows.starts))
-            columns: Any = (rows.item, rows.time, rows.basket, run.starts, run.item, run.time, run.basket)
-            arrays: Any = [place, *map(read_only, columns), common]
-            compare_rows(*arrays)
-        return common
-
-    def _add_run(self, run: Rows) -> Self:
+    def _add_run(self, run: HistoryRun) -> Self:
         """Add a run; merge it with the runs before it that are not larger, and all runs with the base."""
         if not run.item.size:
             return self
         if sum(each.item.size for each in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
             longer = replace(self, runs=(*self.runs, run))
-            return replace(longer._from_base(longer.merged), counted=self.counted)
+            return longer._from_base(longer._all_purchases)
         runs = list(self.runs)
         while runs and runs[-1].item.size <= 2 * run.item.size:
             run = _merge(runs.pop(), run)
@@ -402,35 +397,44 @@ def _new_names(items: IdMap, n_known: int, events: Interactions) -> pl.Series:
     return first_names(new, new.lookup(events.items.values), events.item_names)
 
 
-def _sort(rows: Rows) -> Rows:
+def _sort(rows: HistoryRun) -> HistoryRun:
     """Sort the rows of each user by time, basket and item."""
     columns: Any = [column.copy() for column in rows[1:]]
     at, item, time, basket, weight = columns
     sort_rows(at, time, basket, item, weight)
-    return Rows(rows.users, at, item, time, basket, weight)
+    return HistoryRun(rows.users, at, item, time, basket, weight)
 
 
-def _filter(rows: Rows, keep: npt.NDArray[np.bool_]) -> Rows:
-    """The rows marked in `keep`; users without rows are removed."""
-    at = filter_starts(rows.starts, keep)
-    used = np.diff(at) > 0
-    return Rows(rows.users[used], np.append(at[:-1][used], at[-1]), *rows.take(np.flatnonzero(keep)))
-
-
-def _merge(first: Rows, more: Rows) -> Rows:
+def _merge(first: HistoryRun, more: HistoryRun) -> HistoryRun:
     """The rows of both."""
     users = np.union1d(first.users, more.users)
     user = np.concatenate([np.searchsorted(users, rows.user) for rows in (first, more)]).astype(np.int32)
     pairs: Any = zip(first[2:], more[2:], strict=True)
     columns = [np.concatenate(pair) for pair in pairs]
-    return _sort(Rows(users, *group_by_user(users.size, user, *columns)))
+    return _sort(HistoryRun(users, *group_by_user(users.size, user, *columns)))
 
 
-def _count_baskets(rows: Rows, is_new: npt.NDArray[np.bool_]) -> int:
-    """How many baskets the marked rows form; rows are sorted, and rows of a basket are all marked or none."""
-    new = _filter(rows, is_new)
-    first, counts = np.empty(new.item.size, np.bool_), np.zeros(new.users.size + 1, np.int64)
-    return int(find_baskets(new.starts, new.time, new.basket, first, counts))
+def _find_new_rows(users: Ints, before: Interactions, after: Interactions) -> NewRows:
+    """The rows of users that they did not have before; they have all that they had."""
+    is_new = np.empty(after.n_rows, np.bool_)
+    columns: Any = before.indptr, before.item, _times(before), after.indptr, after.item, _times(after)
+    arrays: Any = [*map(read_only, columns), is_new]
+    mark_new_rows(*arrays)
+    user, reweighted = users[after.user], users[:0]
+    if before.weight is not None and after.weight is not None:
+        reweighted = np.unique(user[~is_new][after.weight[~is_new] != before.weight])
+    weight = NO_WEIGHT if after.weight is None else after.weight
+    return NewRows(
+        user[is_new],
+        after.item[is_new],
+        filter_column(_times(after), is_new),
+        filter_column(weight, is_new),
+        reweighted,
+    )
+
+
+def _times(data: Interactions) -> Longs:
+    return NO_TIME if data.time is None else data.time
 
 
 MAX_TIME = 2**61  # microseconds: differences of two times do not overflow

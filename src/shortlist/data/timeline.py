@@ -23,7 +23,6 @@ from shortlist.kernels.snapshot_features import (
 from shortlist.types import Doubles, Ints, Longs
 
 TREND_WINDOW = 3 * DAY  # before a basket
-UNSETTLED = 2000  # baskets at the end among which late events are expected
 MAX_COPIES = 2  # the log is written anew when it holds more than so many times the rows of the history
 BEFORE_ALL, NEVER = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -106,11 +105,6 @@ class Timeline:
     def end(self) -> int:
         """Just after the last event."""
         return int(self.log.time[-1]) + 1
-
-    @property
-    def settled(self) -> int:
-        """The time before which few new events are expected."""
-        return int(self.log.time[max(self.log.time.size - UNSETTLED, 0)])
 
     def grow(self, history: History, users: Ints, until: int) -> Self | None:
         """The timeline of the longer history, in time proportional to the rows of users with later baskets.

@@ -257,34 +257,24 @@ def find_repeated_item(indptr: Longs, items: Ints, last_list: Ints) -> int:
     return -1
 
 
-SAME_ROW, SAME_ITEM, SAME_BASKET = 1, 2, 4  # what a new row has in common with a known one
-
-
 @kernel
-def compare_rows(
-    place: Longs,  # (n_new,) where the user's known rows are listed in `starts`, -1: nowhere
-    item: Ints,  # (n_new,)
-    time: Longs,  # (n_new,), or (0,) without times
-    basket: Ints,  # (n_new,) basket numbers, or (0,) if rows with one time are one basket
-    starts: Longs,  # (n + 1,)
-    known_item: Ints,  # (n_known,)
-    known_time: Longs,
-    known_basket: Ints,
-    common: npt.NDArray[np.uint8],  # (n_new,) the bits above are set
+def mark_new_rows(
+    before_indptr: Longs,  # (n_users + 1,)
+    before_item: Ints,
+    before_time: Longs,  # (0,) without times
+    indptr: Longs,  # (n_users + 1,)
+    item: Ints,
+    time: Longs,
+    is_new: Bools,  # (n_rows,) written
 ) -> None:
-    """Mark new rows that are known, whose user has the item, or whose basket is known."""
-    for row in range(place.size):
-        if place[row] < 0:
-            continue
-        for earlier in range(starts[place[row]], starts[place[row] + 1]):
-            same_basket = time.size == 0 or time[row] == known_time[earlier]
-            same_basket = same_basket and (basket.size == 0 or basket[row] == known_basket[earlier])
-            if same_basket:
-                common[row] |= SAME_BASKET
-            if item[row] == known_item[earlier]:
-                common[row] |= SAME_ITEM
-                if same_basket:
-                    common[row] |= SAME_ROW
+    """Mark the rows of each user that are not among those before, which come in the same order."""
+    for user in range(indptr.size - 1):
+        earlier = before_indptr[user]
+        for row in range(indptr[user], indptr[user + 1]):
+            same = earlier < before_indptr[user + 1] and item[row] == before_item[earlier]
+            same = same and (time.size == 0 or time[row] == before_time[earlier])
+            is_new[row] = not same
+            earlier += same
 
 
 @kernel

@@ -1147,7 +1147,7 @@ def _match_returns(
         return purchases, returns
     history.users.check_new(returns["user_id"])
     history.items.check_new(returns["item_id"])
-    base = (history.gross or history).base
+    base = history.base
     if base.source is not None and base.source.has_ratings and not keeps_negative(base):
         warn(
             f"{returns.height} events are skipped: their weight is negative, and the weights of the model's "

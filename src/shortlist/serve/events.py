@@ -213,14 +213,13 @@ def count_returns(
     `stored` are all events of their users that the model does not know yet.
     """
     history = model._fitted_state().history
-    gross = history if history.gross is None else history.gross
     is_counted = [row.event_id in event_ids and (row.weight or 0.0) < 0 for row in stored]
     counted, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if is_in], form)
     others, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if not is_in], form)
     if counted is None:
         return {"subtracted": 0, "without_purchase": 0}
-    users = gross.users.lookup(counted.returns["user_id"].unique())
-    purchases = [gross.rows_of(users[users >= 0].astype(np.int32))]
+    users = history.users.lookup(counted.returns["user_id"].unique())
+    purchases = [history.purchases_of(users[users >= 0].astype(np.int32))]
     returns = [counted.returns, history.returns]
     if others is not None:
         purchases.append(others.purchases)

@@ -287,7 +287,7 @@ def count_events(served: ServedModel, user_ids: Sequence[str]) -> list[int]:
         for run in history.runs if place >= 0 else ():
             at = int(np.searchsorted(run.users, place))
             if at < run.users.size and run.users[at] == place:
-                n += int(run.starts[at + 1] - run.starts[at])
+                n += int(run.indptr[at + 1] - run.indptr[at])
         counts.append(n)
     return counts
 

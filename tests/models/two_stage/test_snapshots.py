@@ -461,7 +461,6 @@ def observe(replay, events):
 @pytest.mark.parametrize("seed", range(3))
 def test_small_batches_give_the_bits_of_the_whole_history(monkeypatch, seed, unsettled, max_copies):
     monkeypatch.setattr(snapshots, "UNSETTLED", unsettled)
-    monkeypatch.setattr(timeline, "UNSETTLED", unsettled)
     monkeypatch.setattr(timeline, "MAX_COPIES", max_copies)
     grow, grown = timeline.Timeline.grow, []
     monkeypatch.setattr(timeline.Timeline, "grow", lambda *a: grown.append(grow(*a)) or grown[-1])

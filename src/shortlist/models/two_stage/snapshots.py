@@ -11,7 +11,7 @@ from shortlist.core.glm import fit_item_weights
 from shortlist.core.ragged import row_lengths
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions, without_negative
-from shortlist.data.timeline import BEFORE_ALL, UNSETTLED, Timeline, event_times, new_window
+from shortlist.data.timeline import BEFORE_ALL, Timeline, event_times, new_window
 from shortlist.kernels.rows import read_only, starts
 from shortlist.kernels.snapshot_features import (
     CHUNK,
@@ -345,6 +345,7 @@ def _extend_table(table: LinkTable, more: int) -> LinkTable:
 
 
 WINDOWS = (1, 3, 7, 14, 30)  # days of recent sales
+UNSETTLED = 2000  # baskets at the end among which late events are expected
 MAX_STATES = 2  # replay states kept for later times, in addition to the one at the end of the history
 
 
@@ -363,6 +364,12 @@ class WholeHistory(NamedTuple):
         """With solutions that are computed when they are needed."""
         log, n_items = timeline.log, timeline.first_sales.size
         return cls(timeline, RollingLinks(log, n_items, rules), RollingEASE(log, n_items), quantities)
+
+    @property
+    def settled(self) -> int:
+        """The time before which few new events are expected."""
+        time = self.timeline.log.time
+        return int(time[max(time.size - UNSETTLED, 0)])
 
 
 class EventReplay:
@@ -423,7 +430,7 @@ class EventReplay:
                 if earlier is not None:
                     whole.links.take_solutions(earlier.replay.whole.links, earlier.until)
                     whole.ease.take_solutions(earlier.replay.whole.ease, earlier.until)
-                    self._states, self._scratch = earlier.states(whole.timeline), earlier.take_scratch()
+                    self._states, self._scratch = earlier.states(whole.settled), earlier.take_scratch()
                 self._whole, self._earlier = whole, None
             return self._whole
 
@@ -456,7 +463,7 @@ class EventReplay:
             return [self._take_state(first) for _ in range(n)]
         with self._lock:
             if self._at_end is None:
-                log, settled = self.whole.timeline.log, self.whole.timeline.settled
+                log, settled = self.whole.timeline.log, self.whole.settled
                 all_items = np.arange(self.history.n_items, dtype=np.int32)
                 before = [state.item_stats.cursor[0] for state in self._states if state.clock[0] <= settled]
                 if (
@@ -510,12 +517,12 @@ class EarlierReplay(NamedTuple):
     until: int  # time of the first new row
     users: Ints  # with new rows
 
-    def states(self, timeline: Timeline) -> list[ReplayState]:
+    def states(self, settled_time: int) -> list[ReplayState]:
         """The latest state before all new rows, and the latest one before late events."""
         with self.replay._lock:
             at_end = [] if self.replay._at_end is None else [self.replay._at_end]
             states = [*self.replay._states, *at_end]
-        newest, settled = (_latest(states, at) for at in (self.until, min(self.until, timeline.settled)))
+        newest, settled = (_latest(states, at) for at in (self.until, min(self.until, settled_time)))
         return [state for state in (newest, None if settled is newest else settled) if state is not None]
 
     def take_scratch(self) -> list[Scratch]:
