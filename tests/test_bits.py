@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
-from shortlist.cutoff.calibration import METHODS
+from shortlist.cutoff.calibration import Method
 from tests.models.cases import ALL_MODELS
 
 SAVE = """
@@ -17,7 +18,8 @@ if on_one_core and hasattr(os, "sched_setaffinity"):
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import numpy as np
 import shortlist as sl
-from shortlist.cutoff.calibration import METHODS
+from shortlist.cutoff.calibration import Method
+from typing import get_args
 from tests.models.cases import ALL_MODELS, content, crowd, model
 split, digests = sl.split.last_basket(crowd()), {}
 def keep(name, fitted):
@@ -30,7 +32,7 @@ for name in ALL_MODELS:
     keep(name, model(name, **changed).fit(split.train, **content(name, split.train)))
 ranker = sl.PersonalFrequency().fit(split.train)
 lists = ranker.recommend(N=50, at=split.valid)
-for method in METHODS:
+for method in get_args(Method):
     if method != "none":
         cut = sl.cutoff.ExpectedF1(calibration=method, n_candidates=50)
         keep(method, ranker.set_cutoff(cut.fit(lists, split.valid, history=split.train)))
@@ -59,7 +61,7 @@ def digests(tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("name", [*ALL_MODELS, *(method for method in METHODS if method != "none")])
+@pytest.mark.parametrize("name", [*ALL_MODELS, *(method for method in get_args(Method) if method != "none")])
 def test_files_are_the_same_on_any_number_of_threads_and_cores(digests, name):
     assert len({by_name[name] for by_name in digests.values()}) == 1
 

@@ -17,7 +17,7 @@ def last_epoch(scores, leader):
     watch = EpochWatch(leader)
     for epoch, score in enumerate(scores, 1):
         try:
-            watch(Progress(epoch, 100, 1.0, score, 1.0))
+            watch(Progress(epoch, 100, 1.0, score, 1.0, 0.1))
         except TrainingError:
             return epoch
     return None

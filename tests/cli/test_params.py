@@ -6,13 +6,13 @@ from typing import get_args
 
 import pytest
 
-import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.arguments import parse_value
 from shortlist.cli.cutoff_flags import ModelName
 from shortlist.cli.inspect import describe_parameters
+from shortlist.models.base import find_model_class
 
-CLASSES = [getattr(sl, name) for name in get_args(ModelName)]
+CLASSES = [find_model_class(name) for name in get_args(ModelName)]
 
 
 @pytest.fixture(autouse=True)

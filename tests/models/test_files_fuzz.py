@@ -88,7 +88,7 @@ def files(tmp_path_factory):
     lists = models["PersonalFrequency"].recommend(N=20, filter_seen=False)
     cutoffs = build_cutoffs(data, lists)
     for name, cutoff in zip(
-        ("BPRMF", "EASE", "TIFUKNN", "TwoStage", "Popularity"), cutoffs.values(), strict=False
+        ("BPRMF", "EASE", "TIFUKNN", "TwoStage", "PersonalFrequency"), cutoffs.values(), strict=False
     ):
         report = SelectionReport("test", [{"model": name, "params": {}, "N": 3, "score": 0.5}], [])
         models[name].set_cutoff(cutoff, report)

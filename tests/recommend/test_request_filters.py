@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.errors import ConfigError, DataWarning, UnknownIdError
+from shortlist.errors import ConfigError, DataError, DataWarning, UnknownIdError
 
 STRINGS = sl.Popularity().fit(sl.Interactions.from_tuples([("1", "a"), ("1", "b"), ("2", "a"), ("3", "c")]))
 INTEGERS = sl.Popularity().fit(sl.Interactions.from_tuples([(1, 10), (1, 11), (2, 10), (3, 12)]))
@@ -69,7 +69,7 @@ def test_other_lookups():
 
 def test_cutoffs_refuse_lists_with_other_ids_than_the_truth():
     lists = INTEGERS.recommend(N=2, filter_seen=False)
-    with pytest.raises(UnknownIdError, match="user ids are strings, got the integer 1"):
+    with pytest.raises(DataError, match=r"ids of users must have one type .* integer 1 and the string '1'"):
         sl.cutoff.Threshold().fit(lists, STRINGS.history_)
 
 
