@@ -16,12 +16,13 @@ from shortlist.core.estimator import Estimator, load_plugins
 from shortlist.core.options import Count
 from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_lists, top_candidates
+from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, rank_by_probability
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.data.rankings import read_outcomes
-from shortlist.errors import ConfigError
+from shortlist.errors import ConfigError, NotFittedError
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
@@ -310,6 +311,40 @@ class Cutoff(SavedEstimator):
         """
         history = None if history is None else Interactions.of(history)
         return self._ranked(rank_lists(lists, max(lists.items.size, 1)), history)
+
+    def arrow(self, *, history: Interactions | Any = None) -> "ArrowFunction":
+        """Return `apply` as a function from an Arrow table of candidates to one of lists, for data engines.
+
+        The table must have all candidates of its users. The function can be sent to other processes.
+
+        Parameters
+        ----------
+        history
+            As in `apply`; it is sent along.
+
+        Returns
+        -------
+        ArrowFunction
+            Takes user, item and score or rank, and returns the columns of `RankedLists.to_frame`.
+
+        Raises
+        ------
+        NotFittedError
+            If `fit` has not been called.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> table = pl.DataFrame({"user_id": ["ann", "ann"], "item_id": ["tea", "jam"], "score": [0.9, 0.1]})
+        >>> cut = sl.cutoff.Threshold(threshold=0.5).arrow()
+        >>> cut(table.to_arrow())["item_id"].to_pylist()
+        ['tea']
+        """
+        from shortlist.cutoff.arrow import CutFunction
+
+        if not self.is_ready:
+            raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(lists, truth) first.")
+        return CutFunction(file_bytes(self.save), None if history is None else Interactions.of(history))
 
     def prepare(self) -> Callable[[npt.ArrayLike], Ints]:
         """Return a function that cuts one list, for a server that has the scores of one user at a time.

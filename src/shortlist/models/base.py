@@ -22,6 +22,7 @@ from shortlist.core.estimator import Estimator, load_plugins
 from shortlist.core.options import Count, Positive, Whole, check_value, show_options
 from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
 from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.data.arrow import file_bytes
 from shortlist.data.columns import NO_RETURNS, source_from_notes
 from shortlist.data.events import Events
 from shortlist.data.history import (
@@ -56,6 +57,7 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 
 if TYPE_CHECKING:
     from shortlist.cutoff.allocation import Allocation
+    from shortlist.data.arrow import ArrowFunction
 
 DENSE_CELLS = 1 << 24  # scores in memory at once
 MAX_BATCH = 8192  # users scored at once
@@ -727,6 +729,48 @@ class Recommender(Estimator, ABC):
         ...     lists = sl.RankedLists.read(path)
         """
         return self.plan(users, RequestOptions(**options)).write(path, progress)
+
+    @show_options(RequestOptions)
+    def arrow(self, **options: Unpack[RequestKeywords]) -> "ArrowFunction":
+        """Return `recommend` as a function from Arrow tables of histories to lists, for data engines.
+
+        The lists are those of `recommend(history=table)`. The table must have all rows of its users, whom the
+        model need not know. The function can be sent to other processes.
+
+        Parameters
+        ----------
+        N, cutoff, candidates, exclude, filter_seen, min_items, max_items, max_per_group, at, fallback
+            As in `recommend`. `candidates` and `exclude` are the same for all, or a dictionary from user id
+            to item ids; `at` is one time.
+        history
+            Must be None, because the table has the histories.
+
+        Returns
+        -------
+        ArrowFunction
+            Takes a table of interactions, and returns the columns of `RankedLists.to_frame`.
+
+        Raises
+        ------
+        ConfigError
+            If an argument is invalid, or nothing decides the length.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> make_lists = sl.EASE().fit(sl.load_dataset("sample")).arrow(N=2)
+        >>> table = pl.DataFrame({"user_id": ["ann", "ann"], "item_id": ["i1", "i10"]})
+        >>> make_lists(table.to_arrow())["rank"].to_pylist()
+        [1, 2]
+        """
+        from shortlist.models.arrow import RecommendFunction
+
+        request = RequestOptions(**options)
+        if request.history is not None:
+            raise ConfigError("history must be None for arrow, whose table has the histories; leave it out.")
+        self.plan([], request)  # refuses what no user could get
+        is_text = self.items_.values.dtype == pl.String
+        return RecommendFunction(file_bytes(self.save), is_text, request)
 
     def allocate(
         self,
