@@ -33,7 +33,7 @@ def test_from_start_to_stop(shop, capsys):
     assert run(shop, "start", "--name", "spring", *ARMS, "--guardrail", "empty=0.1") == 0
     out = capsys.readouterr().out
     assert "spring runs" in out
-    assert "three 0 (the model in service, N 3)" in out
+    assert "three 0 (the model in service (shop, file " in out
     assert run(shop, "start", "--name", "summer", *ARMS) == 2
     assert "'spring' runs" in capsys.readouterr().err
     assert run(shop, "status", "--json") == 0

@@ -58,10 +58,35 @@ def test_difference_without_covariates_is_that_of_the_means():
 
 def test_width_worked_by_hand():
     odds = -2 * math.log(0.05)
-    rho2 = (odds + math.log(odds + 1)) / 1_000
+    rho2 = (odds + math.log(odds + 1)) / 5_000
     inner = math.log(math.sqrt(400 * rho2 + 1) / 0.05)
     expected = 3 * math.sqrt(2 * (400 * rho2 + 1) / (400**2 * rho2) * inner)
-    assert half_width(np.array(9.0), np.array(400.0), 0.05, 1_000) == pytest.approx(expected)
+    assert half_width(np.array(9.0), np.array(400.0), 0.05) == pytest.approx(expected)
+
+
+def test_width_of_a_plan_worked_by_hand():
+    quantile = 2.326348  # of the normal distribution, at 1 - 0.01
+    widths = half_width(np.full(4, 9.0), np.array([10.0, 450.0, 900.0, 901.0]), 0.05, 900)
+    assert widths[1:3] == pytest.approx([3 * quantile * 30 / 450, 3 * quantile * 30 / 900], rel=1e-6)
+    always = half_width(np.full(2, 9.0), np.array([10.0, 901.0]), 0.01)  # early, and after the planned number
+    assert widths[[0, 3]] == pytest.approx(always)
+
+
+def test_a_plan_is_rarely_wrong_and_finds_more():
+    rng = np.random.default_rng(6)
+    wrong, power, without = 0, 0, 0
+    n = np.arange(100.0, 6_001.0, 100.0)
+    for lift in (0.0, 0.063):  # a test that looks once, at the end, finds the latter in 68% of the cases
+        sums = (rng.normal(lift / 2, 1, (2_000, 60, 100))).sum(2).cumsum(1)
+        difference = np.abs(2 * sums / n)
+        planned = (difference > half_width(np.full(60, 4.0), n, 0.05, 6_000)).any(1).mean()
+        if lift:
+            power, without = planned, (difference > half_width(np.full(60, 4.0), n, 0.05)).any(1).mean()
+        else:
+            wrong = planned
+    assert wrong < 0.05
+    assert 0.5 < power < 0.68
+    assert power > without + 0.2
 
 
 def test_looks_every_day_are_rarely_wrong_and_a_daily_z_test_often():
@@ -73,7 +98,7 @@ def test_looks_every_day_are_rarely_wrong_and_a_daily_z_test_often():
         total = daily.reshape(40, 2, 2, 2).cumsum(0)[4:]
         estimate = mean_difference(total[:, 1], total[:, 0], 1, 0)
         size = np.abs(estimate.difference)
-        wrong += bool((size > half_width(estimate.variance, estimate.n_users, 0.05, 5_000)).any())
+        wrong += bool((size > half_width(estimate.variance, estimate.n_users, 0.05)).any())
         z_wrong += bool((size > 1.96 * np.sqrt(estimate.variance / estimate.n_users)).any())
     assert wrong <= 15
     assert z_wrong > 60
@@ -134,7 +159,7 @@ def test_betting_interval_ends_where_a_bet_makes_someone_rich():
 
 
 def test_split_evidence_is_the_ratio_of_two_likelihoods():
-    prior = 1_000 * np.array([0.3, 0.7])
+    prior = 200 * np.array([0.3, 0.7])
 
     def log_beta(a, b):
         return math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)

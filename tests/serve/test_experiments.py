@@ -4,7 +4,9 @@ import json
 from collections import Counter, namedtuple
 from hashlib import blake2b
 
+import numpy as np
 import pytest
+import sqlalchemy as sa
 from starlette.testclient import TestClient
 
 import shortlist as sl
@@ -12,12 +14,15 @@ from shortlist.errors import ConfigError
 from shortlist.serve import experiments
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
+from shortlist.serve.deployment import Deployment
 from shortlist.serve.erasure import erase_user
-from shortlist.serve.experiments import Arm, Experiments, LiveExperiment, measure
+from shortlist.serve.experiments import Arm, CommonHistory, Experiments, LiveExperiment, measure
 from shortlist.serve.service import Service
 from shortlist.serve.store import EventStore, ListRow
-from shortlist.serve.tokens import create_token
+from shortlist.serve.tables import exposures
+from shortlist.serve.tokens import SCOPES, create_token
 from tests.serve.conftest import start
+from tests.serve.test_app import wait_for
 
 HALVES = (Arm("ten", 0.5, None, {"N": 10}), Arm("dynamic", 0.5))
 BODY = {
@@ -75,7 +80,21 @@ def test_wrong_experiments_are_refused(change, text):
 
 
 def test_json_round_trip():
-    experiment = LiveExperiment("spring", HALVES, "value", 3.5, 2.0, 0.1, 0.2, {"empty": 0.1}, 0.5, 0.9, 12.0)
+    experiment = LiveExperiment(
+        "spring",
+        HALVES,
+        "value",
+        3.5,
+        2.0,
+        0.1,
+        0.2,
+        guardrails={"empty": 0.1},
+        smallest_effect=0.5,
+        confidence=0.9,
+        salt="7f",
+        history=CommonHistory(3, 12),
+        started=12.0,
+    )
     again = LiveExperiment.from_dict("spring", json.loads(json.dumps(experiment.to_dict())), 12.0, None)
     assert again.to_dict() == experiment.to_dict()
     assert [again.assign(f"u{k}").name for k in range(50)] == [
@@ -100,6 +119,19 @@ def test_an_outcome_worked_by_hand():
     assert outcome["value"] == pytest.approx(2.0 - 0.3 - 1.0)
     assert outcome["f1"] == pytest.approx(2 / 4)
     assert outcome["empty"] == 0
+
+
+def test_no_user_counts_for_more_than_the_limit():
+    items = [f"i{n}" for n in range(60)]
+    lists = [ShownList(json.dumps(items), float(n)) for n in range(100)]
+    events = [ShopEvent(item, 200.0, 1) for item in items]
+    experiment = LiveExperiment("spring", HALVES, gain=2.0, max_hits=5)
+    assert measure(experiment, lists, events)["hits"] == 5
+    assert measure(experiment, lists, events)["value"] == 10.0
+    costly = LiveExperiment("spring", HALVES, gain=2.0, cost=0.5, max_hits=5)
+    assert measure(costly, lists, [])["value"] == -10.0
+    with pytest.raises(ConfigError, match="max_hits"):
+        LiveExperiment("spring", HALVES, max_hits=0)
 
 
 def test_a_user_without_events_counts_with_the_costs():
@@ -198,6 +230,43 @@ def test_one_experiment_at_a_time(store):
         own.stop("winter")
 
 
+def log_strangers(store, users):
+    """Log a list of each user without an arm, as the service does for those who take no part."""
+    row = ListRow("", "", "m", "N", 1_000.0, "[]", None, None, 1.0, arm="spring/")
+    store.add_lists([row._replace(list_id=f"of-{user}", user_id=user) for user in users])
+
+
+def test_strangers_decide_nothing_and_are_counted_apart(store):
+    own = Experiments(store)
+    experiment = own.start(LiveExperiment("spring", HALVES, window_days=1.0))
+    log_lists(store, experiment, [f"u{k}" for k in range(30)], 1_000.0)
+    log_strangers(store, [f"new{k}" for k in range(300)])
+    while own.step(1_000.0 + 2 * experiments.DAY):
+        pass
+    assert sum(own.count_users("spring").values()) == len(own.users("spring")) == 30
+    assert "invents" not in own.describe("spring")["summary"]  # people who are new are split by chance
+
+
+@pytest.mark.parametrize("n", [20, 200])
+def test_ids_that_were_invented_for_one_arm_are_noticed(store, n):
+    own = Experiments(store)
+    experiment = own.start(LiveExperiment("spring", HALVES))
+    invented = [f"x{k}" for k in range(1_000) if experiment.assign(f"x{k}").name == "dynamic"]
+    log_strangers(store, invented[:n])
+    assert f"Somebody invents user ids: the {n}" in own.describe("spring")["summary"]
+
+
+def test_the_arm_of_an_id_cannot_be_told_beforehand(folder):
+    store = EventStore(f"sqlite:///{folder}/shop.events.sqlite")
+    store.create()
+    deployment = Deployment(folder, store)
+    deployment.activate("shop", "test")
+    first, second = (LiveExperiment("spring", HALVES).freeze(deployment) for _ in range(2))
+    same = sum(first.assign(f"u{k}").name == second.assign(f"u{k}").name for k in range(200))
+    assert 60 < same < 140
+    store.close()
+
+
 # ---------------------------------------------------------------------- over HTTP
 @pytest.fixture
 def service(guarded):
@@ -206,10 +275,17 @@ def service(guarded):
     return guarded
 
 
+def wait_for_arms(client, header=None):
+    """Wait until the service knows who takes part in the experiment that was started."""
+    ask = {"users": ["u1"]}
+    wait_for(lambda: "arm" in client.post("/v1/recommend", json=ask, headers=header).json()["lists"][0])
+
+
 def test_lists_of_each_arm_over_http(service):
     assert service.get("/v1/experiment", headers=service.read).json()["name"] is None
     answer = service.post("/v1/experiment", json=BODY, headers=service.admin)
     assert answer.status_code == 200
+    wait_for_arms(service, service.read)
     users = [f"u{k}" for k in range(1, 40)]
     lists = service.post("/v1/recommend", json={"users": users}, headers=service.read).json()["lists"]
     assert [row["user_id"] for row in lists] == users
@@ -224,7 +300,7 @@ def test_lists_of_each_arm_over_http(service):
     sessions = service.post(
         "/v1/recommend", json={"history": {"s1": ["i1"], "s2": ["i1"], "s3": ["i2"]}}, headers=service.read
     ).json()["lists"]
-    assert all(row["arm"].startswith("spring/") for row in sessions)
+    assert all("arm" not in row for row in sessions)  # they have no user whose outcome could count
     stopped = service.post("/v1/experiment/stop", json={"name": "spring"}, headers=service.admin).json()
     assert stopped["ended"] is not None
     after = service.post("/v1/recommend", json={"users": users[:1]}, headers=service.read).json()["lists"]
@@ -234,13 +310,61 @@ def test_lists_of_each_arm_over_http(service):
 @pytest.fixture
 def header(folder):
     """For a token that may do everything."""
-    return {"authorization": f"Bearer {create_token(folder / 'tokens', 'all', ['read', 'admin'])}"}
+    return {"authorization": f"Bearer {create_token(folder / 'tokens', 'all', SCOPES)}"}
+
+
+def test_users_without_an_earlier_event_take_no_part(folder, header):
+    settings = {"token_file": str(folder / "tokens")}
+    with start(folder, **settings) as client:
+        old = [{"user_id": "early", "item_id": "i1"}]
+        assert client.post("/v1/events", json={"events": old}, headers=header).status_code == 200
+        assert client.post("/v1/experiment", json=BODY, headers=header).status_code == 200
+        late = [{"user_id": "late", "item_id": "i1"}]
+        assert client.post("/v1/events", json={"events": late}, headers=header).status_code == 200
+        ask = {"users": ["u1", "early", "late", "nobody"]}
+
+        def arms():
+            return [
+                "arm" in row for row in client.post("/v1/recommend", json=ask, headers=header).json()["lists"]
+            ]
+
+        wait_for(lambda: arms()[0])
+        assert arms() == [True, True, False, False]
+    with start(folder, **settings) as client:  # counted again from the file and the log
+        wait_for(lambda: arms()[0])
+        assert arms() == [True, True, False, False]
+
+
+def test_the_covariate_of_a_user_stays_when_another_model_is_activated(folder, header):
+    data = sl.load_dataset("sample")
+    short = sl.Interactions.from_frame(data.to_frame().head(len(data.to_frame()) // 10))
+    sl.Popularity().fit(short).set_cutoff(sl.cutoff.FixedN(N=2)).save(folder / "short.shortlist")
+    known = sl.load_model(folder / "shop.shortlist").history_
+    users = known.users.values.to_list()
+    with start(folder, token_file=str(folder / "tokens")) as client:
+        client.headers.update(header)
+        assert client.post("/v1/experiment", json=BODY).status_code == 200
+        half = users[: len(users) // 2]
+        wait_for(lambda: "arm" in client.post("/v1/recommend", json={"users": half}).json()["lists"][0])
+        assert client.post("/v1/model", json={"name": "short"}).status_code == 200
+        answer = client.post("/v1/recommend", json={"users": users}).json()["lists"]
+        assert all("arm" in row for row in answer)
+        client.delete(f"/v1/users/{users[0]}")  # and who is erased takes no part any more
+        wait_for(
+            lambda: "arm" not in client.post("/v1/recommend", json={"users": users[:1]}).json()["lists"][0]
+        )
+    store = EventStore(f"sqlite:///{folder}/shop.events.sqlite")
+    noted = {row.user_id: row.n_before for row in store.rows(sa.select(exposures)) if row.arm}
+    expected = dict(zip(users, np.diff(known.indptr).tolist(), strict=True))
+    assert noted == {user: expected[user] for user in users[1:]}
+    store.close()
 
 
 def test_exposures_survive_a_restart(folder, header):
     settings = {"token_file": str(folder / "tokens")}
     with start(folder, **settings) as client:
         client.post("/v1/experiment", json=BODY, headers=header)
+        wait_for_arms(client, header)
         before = client.post("/v1/recommend", json={"users": ["u1", "u2", "u3"]}, headers=header).json()
     with start(folder, **settings) as client:
         after = client.post("/v1/recommend", json={"users": ["u1", "u2", "u3"]}, headers=header).json()
@@ -305,6 +429,7 @@ def test_lists_of_arms_do_not_count_for_the_lengths_of_the_model_in_service(fold
     with TestClient(create_app(service), base_url="http://127.0.0.1:8000", headers=header) as client:
         users = [f"u{k}" for k in range(1, 40)]
         assert client.post("/v1/experiment", json=BODY).status_code == 200
+        wait_for(lambda: service.experiments.participants)
         lists = client.post("/v1/recommend", json={"users": users}).json()["lists"]
         counts = sum(map(Counter, service.metrics.minutes().values()), Counter())
         assert counts["lists"] == 39

@@ -34,9 +34,11 @@ def experiment_command(
     gain: float = 1.0,
     cost: float = 0.0,
     contact_cost: float = 0.0,
+    max_hits: int = 20,
     guardrail: tuple[str, ...] = (),
     smallest_effect: float | None = None,
     confidence: float = 0.95,
+    planned_users: int | None = None,
     test: str | None = None,
     users_per_day: float | None = None,
     db: Store = None,
@@ -45,7 +47,7 @@ def experiment_command(
 ) -> None:
     """Compare ways to make lists on live traffic; it may be looked at every day.
 
-    Users are split by a hash of their id. A running service follows within a
+    Users who are known at the start are split. A running service follows within a
     second. `stop` gives everyone the lists of the model in service again; the
     dashboard can also put an arm into service.
 
@@ -75,12 +77,16 @@ def experiment_command(
         What a shown item costs.
     contact_cost
         What a list with items costs.
+    max_hits
+        Hits of one user that count at most; the value is limited to what they earn.
     guardrail
         METRIC=0.02: it may become worse by at most this. Repeat it.
     smallest_effect
         The smallest difference that matters.
     confidence
         Probability that no interval is ever wrong.
+    planned_users
+        Users with which it is to end, from plan; the interval is narrowest there.
     test
         plan: what users did next, as a file; the model must not know it.
     users_per_day
@@ -100,9 +106,11 @@ def experiment_command(
             gain=gain,
             cost=cost,
             contact_cost=contact_cost,
+            max_hits=max_hits,
             guardrails=dict(parse_guardrail(text) for text in guardrail),
             smallest_effect=smallest_effect,
             confidence=confidence,
+            planned_users=planned_users,
         )
     if action == "plan":
         return show_plan(experiment, model, test, users_per_day, reading, json=json)
@@ -112,7 +120,10 @@ def experiment_command(
         store.create()
         experiments = Experiments(store)
         if action == "start":
-            experiments.start(experiment.freeze(Deployment(config.model_folder, store)))
+            deployment = Deployment(config.model_folder, store)
+            if deployment.find_version(None) is None:  # no service has run yet
+                deployment.start(config.model_path)
+            experiments.start(experiment.freeze(deployment))
         elif action == "stop":
             if name is None:
                 raise ConfigError("stop needs the name of the experiment; pass --name.")

@@ -7,8 +7,10 @@ outcome is final. The comparison needs only sums from the users of an arm: a mat
 The difference of two arms is adjusted for what was known of the users before the experiment (Lin, "Agnostic
 notes on regression adjustments to experimental data", 2013). Its interval is an asymptotic confidence
 sequence (Waudby-Smith et al., "Time-uniform central limit theory and asymptotic confidence sequences", 2021):
-it may be looked at every day, and the probability that it is ever wrong stays below 1 - confidence. Metrics
-between 0 and 1 also get an exact interval, by betting (Waudby-Smith and Ramdas, JRSS B 2024).
+it may be looked at every day, and the probability that it is ever wrong stays below 1 - confidence. With a
+planned number of users, most of this probability is spent until then (a constant boundary of the sums, like
+that of O'Brien and Fleming, 1979). Metrics between 0 and 1 also get an exact interval, by betting
+(Waudby-Smith and Ramdas, JRSS B 2024).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtri
 
 from shortlist.core.options import AtLeast, Below, NotNegative, check_value
 from shortlist.core.tables import plain
@@ -27,8 +29,9 @@ from shortlist.types import Bools, Doubles
 
 MIN_USERS = 200  # per arm, before the interval is used: it relies on the central limit theorem
 MIN_EVENTS = 50  # per arm: users whose outcome differs from the most frequent one
-TIGHTEST_AT = 5_000  # users of both arms at which the interval is tightest
-SPLIT_CONCENTRATION = 1_000.0  # of the Dirichlet prior around the shares that were requested
+TIGHTEST_AT = 5_000  # users of both arms at which the interval is tightest, if no number is planned
+PLANNED_SHARE = 0.8  # of the error, spent until the planned number of users; the rest is for all sizes
+SPLIT_CONCENTRATION = 200.0  # of the Dirichlet prior around the shares that were requested
 SPLIT_ERROR = 0.001  # probability that a correct split is ever called wrong
 RATES = ("hits_per_item", "f1", "empty")  # metrics between 0 and 1
 LOWER_IS_BETTER = ("empty",)
@@ -100,11 +103,24 @@ def _regress(sums: Doubles, metric: int, n_covariates: int) -> _Regression:
 
 
 def half_width(
-    variance: Doubles, n_users: Doubles, error: float, tightest_at: float = TIGHTEST_AT
+    variance: Doubles, n_users: Doubles, error: float, planned_users: float | None = None
 ) -> Doubles:
-    """Half the width of the confidence sequence of a mean after n users, valid at all n at once."""
+    """Half the width of the confidence sequence of a mean after n users, valid at all n at once.
+
+    With a plan, a sum of outcomes may not leave a constant boundary until the planned number of users. A
+    Brownian motion ends beyond a boundary in half of the cases in which it reaches it.
+    """
+    if planned_users is None:
+        return _mixture_width(variance, n_users, error)
+    always = _mixture_width(variance, n_users, (1 - PLANNED_SHARE) * error)
+    planned = -ndtri(PLANNED_SHARE * error / 4) * np.sqrt(variance * planned_users) / n_users
+    return np.where(n_users <= planned_users, np.minimum(planned, always), always)
+
+
+def _mixture_width(variance: Doubles, n_users: Doubles, error: float) -> Doubles:
+    """The boundary of a normal mixture."""
     odds = -2 * np.log(error)
-    rho2 = (odds + np.log(odds + 1)) / tightest_at
+    rho2 = (odds + np.log(odds + 1)) / TIGHTEST_AT
     grown = n_users * rho2 + 1
     width: Doubles = np.sqrt(variance * 2 * grown / (n_users**2 * rho2) * np.log(np.sqrt(grown) / error))
     return width
@@ -157,13 +173,13 @@ def _mean_before(outcome: Doubles, chosen: Bools) -> Doubles:
     return mean
 
 
-def split_evidence(counts: Doubles, shares: Doubles) -> Doubles:
+def split_evidence(counts: Doubles, shares: Doubles, concentration: float = SPLIT_CONCENTRATION) -> Doubles:
     """log e-value against the claim that users were split by these shares; counts: (…, n_arms).
 
     Above -log(e) it is e times as probable that the split is another one, at any time one looks (Lindon and
     Malek, "Anytime-valid inference for multinomial count data", 2020).
     """
-    prior = SPLIT_CONCENTRATION * shares
+    prior = concentration * shares
     n = counts.sum(-1)
     with_prior = (
         (gammaln(prior + counts) - gammaln(prior)).sum(-1) + gammaln(prior.sum()) - gammaln(prior.sum() + n)
@@ -329,6 +345,7 @@ def evaluate_experiment(
     guardrails: Mapping[str, float] | None = None,
     smallest_effect: float | None = None,
     confidence: float = 0.95,
+    planned_users: int | None = None,
 ) -> ExperimentReport:
     """Compare the arms of an experiment; the result holds however often one looks.
 
@@ -354,6 +371,9 @@ def evaluate_experiment(
         The smallest difference that matters. Once the interval is within it, the verdict is "no difference".
     confidence
         Probability that the interval of the metric is never wrong, for all arms together.
+    planned_users
+        Users of all arms with which the experiment is to end, as `plan_experiment` says. The interval is then
+        narrower at this number, and wider long before and after it. It must be fixed before the start.
 
     Returns
     -------
@@ -381,6 +401,7 @@ def evaluate_experiment(
     """
     guardrails = dict(guardrails or {})
     _check_options(guardrails, smallest_effect, confidence)
+    check_value(Annotated[int, AtLeast(1)] | None, planned_users=planned_users)
     metrics = list(dict.fromkeys([metric, *guardrails]))
     table = _read_users(users, [*metrics, *covariates])
     shares = _check_shares(table["arm"], control, shares)
@@ -389,7 +410,8 @@ def evaluate_experiment(
     rows, looks = [], []
     for name in metrics:
         for arm in sample.arms[1:]:
-            estimate, low, high = sample.intervals(name, arm, error)
+            planned = planned_users and planned_users * (shares[control] + shares[arm])
+            estimate, low, high = sample.intervals(name, arm, error, planned)
             bounds = _last_bounds(estimate, low, high, f"{arm}, {name}")
             exact = sample.exact_interval(name, arm, shares, error) if name in RATES else (None, None)
             if exact[0] is not None and np.isinf(bounds[0]):  # it needs no minimum of users
@@ -464,14 +486,16 @@ class _Sample:
         last = self.sums[-1]
         return {name: last[:, 0, self.place(name)] / last[:, 0, 0] for name in self.metrics}
 
-    def intervals(self, metric: str, arm: str, error: float) -> tuple[MeanDifference, Doubles, Doubles]:
+    def intervals(
+        self, metric: str, arm: str, error: float, planned_users: float | None
+    ) -> tuple[MeanDifference, Doubles, Doubles]:
         """The difference to the control after each look, and the bounds that have held so far."""
         k = self.arms.index(arm)
         with np.errstate(divide="ignore", invalid="ignore"):  # arms without users
             estimate = mean_difference(
                 self.sums[:, k], self.sums[:, 0], self.place(metric), self.n_covariates
             )
-            width = half_width(estimate.variance, estimate.n_users, error)
+            width = half_width(estimate.variance, estimate.n_users, error, planned_users)
         usable = self.has_enough(metric, k) & self.has_enough(metric, 0)
         low = np.where(usable, estimate.difference - width, -np.inf)
         high = np.where(usable, estimate.difference + width, np.inf)
@@ -594,8 +618,8 @@ class ExperimentPlan:
     lift, reference
         Expected difference per user, and the mean of the control.
     users
-        Users of both arms after which the difference is decided with probability 0.8; None if it is more
-        than can be had in `days`.
+        Users of both arms after which the difference is decided with probability 0.8, if this number is
+        planned (`planned_users`); None if it is more than can be had in a year.
     days
         Days until then, with the window of the last users; None if it is more than a year.
 
@@ -633,7 +657,8 @@ class ExperimentPlan:
         expected = f"The expected difference is {self.lift:+.4g} per user{relative}"
         if self.users is None or self.days is None:
             return f"{expected}; it would take more than a year to decide."
-        return f"{expected}; it is probably decided after {self.days:,} days, with {self.users:,} users."
+        plan = f"{self.days:,} days, if {self.users:,} users are planned"
+        return f"{expected}; it is probably decided after {plan}."
 
 
 def plan_experiment(
@@ -697,7 +722,8 @@ def plan_experiment(
     variance = _planned_variance(outcomes, x, share)
     lift, error = float(outcomes[1].mean() - outcomes[0].mean()), 1 - confidence
     sizes = np.unique(np.round(users_per_day * np.arange(1, 366))).astype(np.float64)
-    needed = half_width(np.array(variance), sizes, error) + POWER_QUANTILE * np.sqrt(variance / sizes)
+    width = -ndtri(PLANNED_SHARE * error / 4) * np.sqrt(variance / sizes)  # at the planned number
+    needed = width + POWER_QUANTILE * np.sqrt(variance / sizes)
     enough = (needed <= abs(lift)) & (np.minimum(share, 1 - share) * sizes >= MIN_USERS)
     users = int(sizes[enough.argmax()]) if enough.any() and lift else None
     days = None if users is None else int(np.ceil(users / users_per_day + window_days))

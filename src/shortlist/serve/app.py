@@ -282,7 +282,7 @@ async def ready(service: Shared) -> Any:
         raise RequestError(503, "not_ready", "the service is shutting down", "ask another server")
     if not service.deployment.is_ready:
         raise RequestError(503, "not_ready", "no model is loaded yet", "try again in a few seconds")
-    if service.deployment.lacks_arm:
+    if service.deployment.lacks_arm or service.lacks_history:
         hint = "see Health, or stop the experiment"
         raise RequestError(503, "not_ready", "the model of an arm of the experiment cannot be loaded", hint)
     return {"status": "ready", "model": service.deployment.served.name}

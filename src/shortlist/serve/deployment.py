@@ -21,7 +21,7 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
-from shortlist.errors import DataError, ModelFileError, ShortlistError
+from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
 from shortlist.serve.activations import (
     Activation,
@@ -203,6 +203,13 @@ class Deployment:
             return next((activation.version for activation in find_activations(self._store, 1)), None)
         return ModelVersion(name, self.find_checksum(name))
 
+    def latest_event(self) -> tuple[int, int]:
+        """Numbers of the latest activation and of the last event."""
+        latest = find_activations(self._store, 1)
+        if not latest:
+            raise ConfigError("an experiment needs a model in service; start the service first.")
+        return latest[0].number, self._store.last_event()
+
     def find_cutoff(self, name: str) -> str:
         """The id of a cutoff: one that is stored, or that of a file in the folder, which is stored now."""
         if name not in self.model_names():
@@ -244,12 +251,15 @@ class Deployment:
         """Delete kept files that only older activations and arms of this store name."""
         with suppress(StoreError):
             running, ended = set[str](), set[str]()  # checksums of the models of arms
+            activations = {activation.number: activation for activation in find_activations(self._store)}
             for change in reversed(self._store.latest_changes(("experiment", "experiment end"), 1_000)):
                 if change.kind == "experiment":
                     running = {arm["version"][1] for arm in change.content["arms"] if arm["version"]}
+                    known = activations.get((change.content.get("history") or [0])[0])
+                    running |= set() if known is None else {known.checksum}  # counts earlier events
                 else:
                     running, ended = set(), ended | running
-            activated = dict.fromkeys(activation.checksum for activation in find_activations(self._store))
+            activated = dict.fromkeys(activation.checksum for activation in activations.values())
             earlier = [checksum for checksum in activated if checksum not in running]
             unused = [*earlier[self._keep_models + 1 :], *(ended - running - set(activated))]
             remove_models(self._folder, unused)

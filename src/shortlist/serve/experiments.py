@@ -1,31 +1,44 @@
 """Experiments: users split between arms, what happened after their lists, and the comparison of the arms.
 
-An arm is a model with options of a request. A user belongs to the arm that a hash of the experiment's name
-and the user id says, on every worker and after every restart. The first list of a user in an experiment is an
-exposure. When its window has passed, the outcome is computed from all lists and events of the user in the
-window, and stored. The comparison reads nothing but these outcomes, which can be computed again from the log.
+An arm is a model with options of a request. Users take part who had an event before the experiment started.
+A user belongs to the arm that a hash of the experiment's salt and the user id says, on every worker and after
+every restart. The first list of a user in an experiment is an exposure. When its window has passed, the
+outcome is computed from all lists and events of the user in the window, and stored. The comparison reads
+nothing but these outcomes, which can be computed again from the log.
 """
 
 import hashlib
 import json
 import math
 import re
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
 
+import numpy as np
 import polars as pl
 import sqlalchemy as sa
 
+from shortlist.core.options import AtLeast, check_value
+from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError
-from shortlist.evaluation.experiment import ExperimentReport, evaluate_experiment
-from shortlist.serve.activations import ModelVersion
-from shortlist.serve.deployment import Deployment
+from shortlist.evaluation.experiment import (
+    SPLIT_ERROR,
+    ExperimentReport,
+    evaluate_experiment,
+    split_evidence,
+)
+from shortlist.serve.activations import ModelVersion, find_activations
+from shortlist.serve.deployment import Deployment, load_activated
+from shortlist.serve.erasure import erased_after
 from shortlist.serve.outcomes import read_timelines
 from shortlist.serve.store import Change, EventStore
-from shortlist.serve.tables import exposures, lists
+from shortlist.serve.tables import events, exposures, lists
+from shortlist.types import Longs
 
 STARTED, ENDED = "experiment", "experiment end"  # kinds of changes
 TURN_SECONDS = 5.0  # between two looks for windows that have passed
@@ -61,11 +74,19 @@ class Arm:
         return f"{model}, {options or 'its cutoff'}"
 
 
+class CommonHistory(NamedTuple):
+    """What was known of the users when an experiment started: a model file and the events after it."""
+
+    activation: int  # number of the activation of the model that was in service
+    events_until: int  # number of the last event
+
+
 @dataclass(frozen=True)
 class LiveExperiment:
     """Arms, how they are compared, and when it ran.
 
     `gain` is what a hit earns, `cost` what a shown item costs, `contact_cost` what a list with items costs.
+    Not more than `max_hits` hits of a user count, so that no user decides an experiment alone.
     """
 
     name: str
@@ -75,9 +96,13 @@ class LiveExperiment:
     gain: float = 1.0
     cost: float = 0.0
     contact_cost: float = 0.0
+    max_hits: int = 20
     guardrails: Mapping[str, float] = field(default_factory=dict)
     smallest_effect: float | None = None
     confidence: float = 0.95
+    planned_users: int | None = None  # of all arms
+    salt: str = ""  # random: the arm of an id is unknown before the start
+    history: CommonHistory | None = None
     started: float = 0.0
     ended: float | None = None
     note: str = ""  # why it ended, unless somebody stopped it
@@ -111,6 +136,7 @@ class LiveExperiment:
                 )
         if not 0 < self.window_days <= 365:
             raise ConfigError(f"window_days must be above 0 and at most 365, got {self.window_days}.")
+        check_value(Annotated[int, AtLeast(1)], max_hits=self.max_hits)
 
     @classmethod
     def from_dict(cls, name: str, values: Mapping[str, Any], started: float, end: Change | None) -> Self:
@@ -120,7 +146,9 @@ class LiveExperiment:
             version = arm["version"] and ModelVersion(*arm["version"])
             arms.append(Arm(**{**arm, "version": version}))
         ending = {} if end is None else {"ended": end.at, **end.content}
-        return cls(**{**values, "arms": tuple(arms), "name": name, "started": started, **ending})
+        history = values.get("history") and CommonHistory(*values["history"])
+        beside = {"arms": tuple(arms), "history": history, "name": name, "started": started}
+        return cls(**{**values, **beside, **ending})
 
     def to_dict(self) -> dict[str, Any]:
         """All but the name and how it began and ended."""
@@ -134,7 +162,7 @@ class LiveExperiment:
 
     def assign(self, key: str) -> Arm:
         """The arm of a user or session; the same on every machine."""
-        digest = hashlib.blake2b(f"{self.name}\0{key}".encode(), digest_size=8).digest()
+        digest = hashlib.blake2b(f"{self.name}{self.salt}\0{key}".encode(), digest_size=8).digest()
         place, end = int.from_bytes(digest) / 2**64, 0.0
         for arm in self.arms:
             end += arm.share
@@ -143,7 +171,7 @@ class LiveExperiment:
         return self.arms[-1]
 
     def freeze(self, deployment: Deployment) -> Self:
-        """The experiment with its models and cutoffs as they are now: what is replaced changes no arm."""
+        """The experiment with models, cutoffs and users as they are now: what is replaced changes nothing."""
         arms = []
         for arm in self.arms:
             version, options = deployment.find_version(arm.model), dict(arm.options)
@@ -152,7 +180,8 @@ class LiveExperiment:
             if options.get("cutoff", "auto") not in ("auto", "boundary"):
                 options["cutoff"] = deployment.find_cutoff(options["cutoff"])
             arms.append(replace(arm, version=version, options=options))
-        return replace(self, arms=tuple(arms))
+        history = CommonHistory(*deployment.latest_event())
+        return replace(self, arms=tuple(arms), salt=secrets.token_hex(8), history=history)
 
     @cached_property
     def versions(self) -> list[ModelVersion]:
@@ -160,19 +189,71 @@ class LiveExperiment:
         return [arm.version for arm in self.arms if arm.version is not None]
 
 
+@dataclass(frozen=True)
+class Participants:
+    """The users of an experiment, and how many events each had before it started, whatever happens later."""
+
+    experiment: str
+    users: IdMap  # of texts
+    n_events: Longs  # (n_users,)
+    last_erased: int  # users who were erased up to this change are not among them
+
+    @classmethod
+    def load(cls, store: EventStore, folder: Path, experiment: LiveExperiment) -> "Participants | None":
+        """Count the events of the model file and of the log; None if nothing was noted at the start."""
+        if experiment.history is None:
+            return None
+        number, until = experiment.history
+        (activation,) = find_activations(store, 1, number=number)
+        known = load_activated(store, folder, activation).history_
+        erased = erased_after(store, activation.erased_until)
+        in_file = pl.DataFrame({"user_id": known.users.values.cast(pl.String), "n": np.diff(known.indptr)})
+        in_file = in_file.filter(~pl.col("user_id").is_in([user.user_id for user in erased]))
+        since = sa.select(events.c.user_id, sa.func.count()).group_by(events.c.user_id)
+        since = since.where(events.c.seq > activation.events_until, events.c.seq <= until)
+        logged = pl.DataFrame(list(map(tuple, store.rows(since))), schema=in_file.schema, orient="row")
+        table = pl.concat([in_file, logged]).filter(pl.col("n") > 0).group_by("user_id").sum()
+        last = erased[-1].number if erased else activation.erased_until
+        return cls(experiment.name, IdMap(table["user_id"]), table["n"].to_numpy(), last)
+
+    def count(self, user_ids: Sequence[str]) -> list[int]:
+        """How many events each of these users had; 0 for who takes no part."""
+        counts: list[int] = np.append(self.n_events, 0)[self.users.lookup(user_ids)].tolist()
+        return counts
+
+    def without_erased(self, store: EventStore) -> "Participants":
+        """The same without users who were erased since."""
+        erased = erased_after(store, self.last_erased)
+        if not erased:
+            return self
+        is_left = ~self.users.values.is_in([user.user_id for user in erased])
+        users, n_events = IdMap(self.users.values.filter(is_left)), self.n_events[is_left.to_numpy()]
+        return replace(self, users=users, n_events=n_events, last_erased=erased[-1].number)
+
+
 class Experiments:
-    """The experiment that runs, the outcomes of its users, and its report."""
+    """The experiment that runs, its users, their outcomes, and its report."""
 
     def __init__(self, store: EventStore) -> None:
         self._store = store
         store.on_lists.append(self._add_exposures)
         self.running: LiveExperiment | None = None
+        self.participants: Participants | None = None  # of the running experiment
         self._report: tuple[float, str, dict[str, Any]] = (-math.inf, "", {})
 
     def follow(self) -> None:
         """Look which experiment runs; every worker does so."""
         latest = self._store.latest_changes((STARTED, ENDED), 1)
         self.running = _parse(latest[0], None) if latest and latest[0].kind == STARTED else None
+
+    def follow_participants(self, folder: Path) -> None:
+        """Find out who takes part in the running experiment; a service that shows lists does so."""
+        if self.running is None:
+            self.participants = None
+        elif self.participants is None or self.participants.experiment != self.running.name:
+            self.participants = Participants.load(self._store, folder, self.running)
+        else:
+            self.participants = self.participants.without_erased(self._store)
 
     def find(self, name: str | None) -> LiveExperiment | None:
         """The experiment of this name; without one, the latest."""
@@ -219,7 +300,7 @@ class Experiments:
 
     # ------------------------------------------------------------------ outcomes
     def _add_exposures(self, connection: sa.Connection, rows: Sequence[Any]) -> None:
-        """Note the users who are in an experiment for the first time, with the lists that are logged."""
+        """Note the first lists of users, also of those without an arm, who take no part."""
         values = []
         for row in rows:
             if row.arm and row.user_id is not None:
@@ -234,7 +315,7 @@ class Experiments:
         at = self._store.now() if at is None else at
         if self._is_early(at):
             self.rebuild()
-        n_users, is_open = 0, exposures.c.outcome.is_(None)
+        n_users, is_open = 0, sa.and_(exposures.c.outcome.is_(None), exposures.c.arm != "")
         for (name,) in self._store.rows(sa.select(exposures.c.experiment).where(is_open).distinct()):
             experiment = self._get(name)
             before = at - experiment.window - min(SETTLE_SECONDS, experiment.window)
@@ -297,8 +378,9 @@ class Experiments:
 
     def count_users(self, name: str) -> dict[str, int]:
         """Arm → number of users who got a list."""
-        query = sa.select(exposures.c.arm, sa.func.count()).where(exposures.c.experiment == name)
-        return {str(arm): int(n) for arm, n in self._store.rows(query.group_by(exposures.c.arm))}
+        takes_part = (exposures.c.experiment == name, exposures.c.arm != "")
+        query = sa.select(exposures.c.arm, sa.func.count()).where(*takes_part).group_by(exposures.c.arm)
+        return {str(arm): int(n) for arm, n in self._store.rows(query)}
 
     # ------------------------------------------------------------------ the comparison
     def describe(self, name: str | None) -> dict[str, Any]:
@@ -314,6 +396,7 @@ class Experiments:
         table = self._read_outcomes(experiment)
         report = self._compare(experiment, table)
         summary = _waiting(experiment) if report is None else report.summary()
+        note = f"It was {experiment.note}." if experiment.note else ""
         counts = self.count_users(experiment.name)
         complete = {arm.name: table.filter(arm=arm.name) for arm in experiment.arms}
         return {
@@ -334,8 +417,22 @@ class Experiments:
                 for arm in experiment.arms
             ],
             "report": None if report is None else report.to_dict(),
-            "summary": f"{summary} It was {experiment.note}." if experiment.note else summary,
+            "summary": " ".join(filter(None, [summary, self._find_invented(experiment), note])),
         }
+
+    def _find_invented(self, experiment: LiveExperiment) -> str:
+        """A warning if users who take no part prefer an arm, which does not happen by chance."""
+        query = sa.select(exposures.c.user_id).where(exposures.c.experiment == experiment.name)
+        others = [row.user_id for row in self._store.rows(query.where(exposures.c.arm == ""))]
+        arms = [experiment.assign(user_id).name for user_id in others]
+        counts = np.array([arms.count(arm.name) for arm in experiment.arms], np.float64)
+        shares = np.array([arm.share for arm in experiment.arms])
+        if split_evidence(counts, shares, concentration=len(shares)) < -math.log(SPLIT_ERROR):
+            return ""
+        return (
+            f"Somebody invents user ids: the {len(others):,} that were unknown when the experiment started "
+            "are not split by the shares of the arms; they take no part."
+        )
 
     def compare(self, experiment: LiveExperiment) -> ExperimentReport | None:
         """The comparison of the users whose window has passed; None while an arm has none."""
@@ -372,6 +469,7 @@ class Experiments:
             "guardrails": {k: v for k, v in experiment.guardrails.items() if k != experiment.metric},
             "smallest_effect": experiment.smallest_effect,
             "confidence": experiment.confidence,
+            "planned_users": experiment.planned_users,
         }
 
 
@@ -393,8 +491,9 @@ def _waiting(experiment: LiveExperiment) -> str:
 def measure(experiment: LiveExperiment, lists: Sequence[Any], events: Sequence[Any]) -> dict[str, float]:
     """The outcome of one user: rows of lists and events in the window, each in the order of time.
 
-    A hit is an item that the user chose after it was on a list; each item counts once. `f1` compares the
-    first list with the first basket after it.
+    A hit is an item that the user chose after it was on a list; each item counts once, and at most `max_hits`
+    of them; the value lies within what as many hits earn. `f1` compares the first list with the first basket
+    after it.
     """
     items_of = [json.loads(row.items) for row in lists]
     n_shown, n_contacts = sum(map(len, items_of)), sum(bool(items) for items in items_of)
@@ -402,16 +501,17 @@ def measure(experiment: LiveExperiment, lists: Sequence[Any], events: Sequence[A
     for row, items in zip(lists, items_of, strict=True):
         for item in items:
             shown_at.setdefault(item, row.made)
-    hits = {row.item_id for row in events if shown_at.get(row.item_id, math.inf) <= row.received}
+    chosen = {row.item_id for row in events if shown_at.get(row.item_id, math.inf) <= row.received}
+    hits = min(len(chosen), experiment.max_hits)
+    value = experiment.gain * hits - experiment.cost * n_shown - experiment.contact_cost * n_contacts
+    limit = experiment.max_hits * max(experiment.gain, experiment.cost, experiment.contact_cost)
     first = items_of[0] if items_of else []
     basket = {row.item_id for row in events if row.time == events[0].time} if events else set()
     both = len(basket.intersection(first))
     return {
-        "hits": float(len(hits)),
-        "hits_per_item": min(len(hits) / n_shown, 1.0) if n_shown else 0.0,
-        "value": experiment.gain * len(hits)
-        - experiment.cost * n_shown
-        - experiment.contact_cost * n_contacts,
+        "hits": float(hits),
+        "hits_per_item": min(len(chosen) / n_shown, 1.0) if n_shown else 0.0,
+        "value": min(max(value, -limit), limit),
         "f1": 2 * both / (len(basket) + len(first)) if basket or first else 0.0,
         "empty": float(not first),
         "shown": float(n_shown),

@@ -4,12 +4,11 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import orjson
 
 from shortlist.core.threads import limit_threads
@@ -19,12 +18,12 @@ from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.recommend.request import CutoffChoice, RequestOptions
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
-from shortlist.serve.events import id_column
 from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
 from shortlist.serve.store import ListRow
 
 OPTIONS = tuple(option.name for option in fields(RequestOptions))
 SMALL_USERS = 4
+NO_COUNTS: Mapping[str, int] = {}
 NO_KNOWN_ITEM = "the session has no item that the model knows"
 
 Explained = dict[Any, list[Any]]  # contributions by item id
@@ -38,8 +37,8 @@ class ListJob(NamedTuple):
     users: list[Any] | None  # in the type of the model; None: those of the history
     cutoff: CutoffChoice
     made: float  # time of the store
-    arm: str | None  # "experiment/arm"
-    in_service: ServedModel  # not that of the arm: it counts the earlier events of the users of every arm
+    arm: str | None  # "experiment/arm"; "experiment/" for users who take no part
+    n_before: Mapping[str, int]  # events of the users of an arm before the experiment
     config: ServeConfig
 
     @property
@@ -68,7 +67,7 @@ def build_job(
     made: float,
     *,
     arm: str | None = None,
-    in_service: ServedModel | None = None,
+    n_before: Mapping[str, int] = NO_COUNTS,
 ) -> ListJob:
     """Check who gets lists, against the model in service."""
     if (body.users is None) == (body.history is None):
@@ -79,7 +78,7 @@ def build_job(
             "use history for people the model does not know",
         )
     users = None if body.users is None else parse_ids(body.users, served.model.users_, "users")
-    job = ListJob(served, body, users, cutoff, made, arm, in_service or served, config)
+    job = ListJob(served, body, users, cutoff, made, arm, n_before, config)
     if body.explain and job.n_lists != 1:
         raise RequestError(422, "invalid_request", "explain works for one user", "send one request per user")
     check_count(job.n_lists, config.max_users, "users")
@@ -225,20 +224,15 @@ def _answer(job: ListJob, lists: dict[Any, dict[str, Any]], names: dict[str, Any
     answers = [
         {**lists[user], "list_id": _list_id(job.made)} for user in (lists if job.users is None else job.users)
     ]
-    if job.arm:
+    if job.n_before:
         for answer in answers:
             answer["arm"] = job.arm
     shown = [] if job.body.explain else answers
     share = 1.0 if job.arm else job.config.log_share
     logged = shown if share == 1 else [each for each in shown if random.random() < share]
-    n_before: Sequence[int | None] = [None] * len(logged)
-    if job.arm and job.users is not None:
-        n_before = count_events(job.in_service, [str(each["user_id"]) for each in logged])
     return ListResult(
         answer={"lists": answers, **names},
-        log=[
-            _log_row(job, each, names["cutoff"], share, n) for each, n in zip(logged, n_before, strict=True)
-        ],
+        log=[_log_row(job, each, names["cutoff"], share) for each in logged],
         lengths=[len(each["items"]) for each in shown],
         unknown=sum(each["reason"] == "unknown_user" for each in shown),
     )
@@ -252,9 +246,7 @@ def _list_id(seconds: float) -> str:
     return f"{int(seconds):08x}{secrets.token_hex(8)}"
 
 
-def _log_row(
-    job: ListJob, answer: dict[str, Any], cutoff: str, share: float, n_before: int | None
-) -> ListRow:
+def _log_row(job: ListJob, answer: dict[str, Any], cutoff: str, share: float) -> ListRow:
     """The row of the log about a list."""
     user, items = answer["user_id"], answer["items"]
     probabilities = [item["probability"] for item in items]
@@ -270,26 +262,12 @@ def _log_row(
         reason=answer["reason"],
         share=share,
         arm=job.arm,
-        n_before=n_before,
+        n_before=job.n_before.get(str(user)),
     )
 
 
 def _text(values: list[Any]) -> str:
     return orjson.dumps(values).decode()
-
-
-def count_events(served: ServedModel, user_ids: Sequence[str]) -> list[int]:
-    """How many events of each user a model knows."""
-    history = served.model._fitted_state().history
-    counts = []
-    for place in history.users.lookup(id_column(user_ids, history.users)).tolist():
-        n = 0 if place < 0 else int(np.diff(history.base.indptr[place : place + 2]).sum())
-        for run in history.runs if place >= 0 else ():
-            at = int(np.searchsorted(run.users, place))
-            if at < run.users.size and run.users[at] == place:
-                n += int(run.indptr[at + 1] - run.indptr[at])
-        counts.append(n)
-    return counts
 
 
 def join_answers(results: Sequence[ListResult], users: Sequence[Any]) -> dict[str, Any]:

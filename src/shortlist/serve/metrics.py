@@ -61,13 +61,6 @@ class Metrics:
             registry=registry,
             multiprocess_mode="mostrecent",
         )
-        self.experiment_users = Gauge(
-            "shortlist_experiment_users",
-            "Users of the running experiment who got a list, by arm.",
-            ["experiment", "arm"],
-            registry=registry,
-            multiprocess_mode="mostrecent",
-        )
         self._requests: deque[CountedRequest] = deque()
         self._answers: deque[CountedLists] = deque()
         self._fold_lock = threading.Lock()

@@ -335,6 +335,9 @@ class ExperimentBody(Body):
     contact_cost: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(
         0.0, description="Cost of a list with items."
     )
+    max_hits: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(
+        20, description="Hits of one user that count at most; the value is limited to what they earn."
+    )
     guardrails: dict[Name, Annotated[StrictFloat, Field(ge=0, le=1e9)]] = Field(
         {}, description="Metrics that may not become worse, and by how much at most."
     )
@@ -342,6 +345,9 @@ class ExperimentBody(Body):
         None, description="The smallest difference that matters."
     )
     confidence: Annotated[StrictFloat, Field(ge=0.5, lt=1)] = 0.95
+    planned_users: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        None, description="Users of all arms with which it is to end; the interval is narrowest there."
+    )
 
 
 class StopBody(Body):

@@ -5,6 +5,7 @@ import gc
 import random
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -18,10 +19,11 @@ from shortlist.recommend.request import CutoffChoice
 from shortlist.serve.activations import find_activations, read_cutoff
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
-from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
+from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment, Participants
 from shortlist.serve.feedback import Feedback, find_horizon
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
+    NO_COUNTS,
     BatchRunner,
     ListJob,
     ListResult,
@@ -34,7 +36,7 @@ from shortlist.serve.lists import (
 from shortlist.serve.log import write_log
 from shortlist.serve.metrics import Metrics, put_counters
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
-from shortlist.serve.store import EventStore, wait_for_store
+from shortlist.serve.store import EventStore, StoreError, wait_for_store
 from shortlist.serve.tokens import TokenFile
 from shortlist.serve.writer import StoreWriter
 
@@ -88,6 +90,7 @@ class Service:
         self._stop = threading.Event()
         self._trimmed = time.monotonic()  # when free memory was given back
         self.is_open = self.is_draining = False
+        self.lacks_history = False  # whether it is unknown who takes part in the running experiment
         self._reference = ReferenceLists(-1, [], {})
         self._reference_lock = threading.Lock()
 
@@ -168,18 +171,23 @@ class Service:
         self.store.read_time()
         self._store_counters()
         self._use_feedback()
-        if self.store.claim("experiment turn", int(self.store.now() // TURN_SECONDS), ahead=60):
-            if self.store.time_is_settled:
-                self.experiments.step()
-            if (running := self.experiments.running) is not None:
-                for arm, n in self.experiments.count_users(running.name).items():
-                    self.metrics.experiment_users.labels(running.name, arm).set(n)
+        turn = int(self.store.now() // TURN_SECONDS)
+        if self.store.claim("experiment turn", turn, ahead=60) and self.store.time_is_settled:
+            self.experiments.step()
 
     def _follow_models(self) -> None:
         """Follow the experiment, the activations and the events in the store."""
         self.experiments.follow()
         running = self.experiments.running
         self.deployment.follow(() if running is None else running.versions)
+        try:
+            self.experiments.follow_participants(self.config.model_folder)
+            self.lacks_history = False
+        except StoreError:
+            raise
+        except (ShortlistError, OSError) as error:
+            self.lacks_history = True
+            self.deployment.activation_error = self.deployment.describe_error("at the start", error)
 
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
@@ -201,29 +209,33 @@ class Service:
 
     async def answer_lists(self, body: RecommendBody) -> dict[str, Any]:
         """The answer to a request for lists; in an experiment, each user gets the lists of the user's arm."""
-        experiment = self.experiments.running
-        if experiment is not None and takes_part(body) and self._has_models(experiment):
-            results, answer = await self._answer_arms(experiment, body)
+        experiment, participants = self.experiments.running, self.experiments.participants
+        if experiment and participants and takes_part(body) and self._has_models(experiment):
+            results, answer = await self._answer_arms(experiment, participants, body)
         else:
             results = [await self._make_lists(body, self.deployment.served)]
             answer = results[0].answer
         for result in results:
             if result.lengths:  # lists that are explained are inspected, not shown
-                of_arm = bool(result.log and result.log[0].arm)
+                of_arm = bool(result.log and result.log[0].n_before)
                 self.metrics.count_lists(result.lengths, result.unknown, of_arm=of_arm)
         self.writer.add_lists([row for result in results for row in result.log])
         return answer
 
     async def _make_lists(
-        self, body: RecommendBody, served: ServedModel, arm: str | None = None
+        self,
+        body: RecommendBody,
+        served: ServedModel,
+        arm: str | None = None,
+        n_before: Mapping[str, int] = NO_COUNTS,
     ) -> ListResult:
         """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
         if body.cutoff in ("auto", "boundary") or body.cutoff in self._cutoffs:
             cutoff = self.cutoff(body.cutoff)
         else:
             cutoff = await asyncio.to_thread(self.cutoff, body.cutoff)  # from a file or the store
-        at, in_service = self.store.now(), self.deployment.served
-        build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, in_service=in_service)
+        at = self.store.now()
+        build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, n_before=n_before)
         if is_small(body):
             return await self.batches.submit(build())
         run = asyncio.get_running_loop().run_in_executor
@@ -234,24 +246,28 @@ class Service:
         return all(self.deployment.model_of(arm.version) is not None for arm in experiment.arms)
 
     async def _answer_arms(
-        self, experiment: LiveExperiment, body: RecommendBody
+        self, experiment: LiveExperiment, participants: Participants, body: RecommendBody
     ) -> tuple[list[ListResult], dict[str, Any]]:
         """The results of each arm, and the answer with the lists of all users in the order of the request."""
-        keys = list(body.history or ()) if body.users is None else list(body.users)
-        by_arm: dict[Arm, list[Any]] = {}
-        for key in keys:
-            by_arm.setdefault(experiment.assign(str(key)), []).append(key)
+        users = body.users or []
+        n_before = dict(zip(map(str, users), participants.count(list(map(str, users))), strict=True))
+        by_arm: dict[Arm | None, list[Any]] = {}
+        for user in users:
+            arm = experiment.assign(str(user)) if n_before[str(user)] else None
+            by_arm.setdefault(arm, []).append(user)
         results = []
-        for arm, some in by_arm.items() or [(experiment.arms[0], [])]:
-            chosen: dict[str, Any] = (
-                {"users": some}
-                if body.history is None
-                else {"history": {key: body.history[key] for key in some}}
+        for arm, some in by_arm.items():
+            options = {} if arm is None else dict(arm.options)
+            served = None if arm is None else self.deployment.model_of(arm.version)
+            results.append(
+                await self._make_lists(
+                    body.model_copy(update={"users": some} | options),
+                    served or self.deployment.served,
+                    f"{experiment.name}/{'' if arm is None else arm.name}",
+                    NO_COUNTS if arm is None else n_before,
+                )
             )
-            changed = body.model_copy(update=chosen | dict(arm.options))
-            served = self.deployment.model_of(arm.version) or self.deployment.served
-            results.append(await self._make_lists(changed, served, f"{experiment.name}/{arm.name}"))
-        return results, results[0].answer if len(results) == 1 else join_answers(results, keys)
+        return results, results[0].answer if len(results) == 1 else join_answers(results, users)
 
     @property
     def reference(self) -> ReferenceLists:
@@ -380,6 +396,6 @@ class Service:
 
 
 def takes_part(body: RecommendBody) -> bool:
-    """Whether a request leaves the length of its lists to an experiment."""
-    given = (body.N, body.max_items, body.min_items, body.cutoff)
-    return given == (None, None, 0, "auto") and not body.explain
+    """Whether a request is for users, and leaves the length of their lists to an experiment."""
+    given = (body.N, body.max_items, body.min_items, body.cutoff, body.history)
+    return given == (None, None, 0, "auto", None) and bool(body.users) and not body.explain

@@ -38,8 +38,8 @@ lists = sa.Table(
     sa.Column("reason", sa.Text),
     sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
     sa.Column("used", sa.Boolean, nullable=False, default=False),  # whether feedback has counted the outcome
-    sa.Column("arm", sa.Text),  # "experiment/arm"; null outside of experiments
-    sa.Column("n_before", sa.BigInteger),  # events of the user in the model in service, in experiments only
+    sa.Column("arm", sa.Text),  # "experiment/arm"; "experiment/" for users who take no part
+    sa.Column("n_before", sa.BigInteger),  # events of the user before the experiment, for users of an arm
 )
 changes = sa.Table(
     "changes",
@@ -62,7 +62,7 @@ exposures = sa.Table(
     metadata,
     sa.Column("experiment", sa.Text, primary_key=True),
     sa.Column("user_id", sa.Text, primary_key=True),
-    sa.Column("arm", sa.Text, nullable=False),
+    sa.Column("arm", sa.Text, nullable=False),  # empty for users who take no part
     sa.Column("first", sa.Float, nullable=False),  # when the user got the first list
     sa.Column("n_before", sa.BigInteger, nullable=False),
     sa.Column("outcome", sa.Text),  # JSON; null until the window has passed
