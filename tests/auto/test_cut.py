@@ -211,3 +211,129 @@ def test_wrong_input_is_refused():
         sl.cut(candidates, truth, metric="map")
     with pytest.raises(ConfigError, match="n_candidates"):
         sl.cut(candidates, truth, n_candidates=0)
+
+
+def money_world(seed=0, n_users=400, n_items=12):
+    """Users of whom half take nothing; scores are the log-odds of the others."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(-0.5, 1.5, (n_users, n_items)) - 0.3 * np.arange(n_items)
+    takes = (rng.random((n_users, 1)) < 0.5) & (rng.random(odds.shape) < 1 / (1 + np.exp(-odds)))
+    users, items = np.indices(odds.shape)
+    table = pl.DataFrame({"user": users.ravel(), "item": items.ravel(), "score": odds.ravel()})
+    return table, table.filter(pl.Series(takes.ravel())).select("user", "item")
+
+
+def test_money_is_maximized_and_measured_over_everyone():
+    candidates, truth = money_world()
+    result = sl.cut(candidates, truth, gain=3.0, cost=1.0, users="everyone")
+    assert result.metric == "value"
+    assert result.report.n_users == 400
+    pairs = set(truth.iter_rows())
+    earned = sum(3.0 if (row[0], row[1]) in pairs else -1.0 for row in rows_of(result.tested))
+    assert result.report.mean("value") == pytest.approx(earned / 400)
+    assert f"Earned per 1,000 users {1000 * earned / 400:,.1f}" in str(result)
+    p = result.tested.probabilities
+    hits = sum((row[0], row[1]) in pairs for row in rows_of(result.tested))
+    assert p.sum() == pytest.approx(hits, rel=0.2)  # of everyone, not of those who take anything
+    buyers = sl.cut(candidates, truth, gain=3.0, cost=1.0)
+    assert buyers.report.n_users == truth["user"].n_unique()
+    assert any(f"{400 - buyers.report.n_users} of 400 lists were left out" in note for note in buyers.notes)
+
+
+def rows_of(lists):
+    return [(one.user_id, item) for one in lists for item in one.items]
+
+
+def test_cutoffs_for_money_are_judged_by_money():
+    candidates, truth = money_world()
+    cutoffs = {
+        "fixed N": FixedN(n_candidates=12),
+        "value": sl.cutoff.ExpectedValue(n_candidates=12, gain=3.0, cost=1.0),
+    }
+    result = sl.cut(candidates, truth, cutoffs=cutoffs, users="everyone")
+    assert (result.metric, result.money.gain, result.money.cost) == ("value", 3.0, 1.0)
+
+
+def test_the_order_is_left_and_what_it_changes_is_measured():
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    candidates = sl.Popularity().fit(split.train).recommend(N=20, filter_seen=False)
+    table = candidates.to_frame().select("user_id", "item_id", "score")
+    ordered = sl.cut(table, split.valid, history=split.train, keep_order=True)
+    assert (ordered.tested.items == ordered.candidates.head(ordered.tested.lengths).items).all()
+    assert not any("order" in note for note in ordered.notes)
+    free = sl.cut(table, split.valid, history=split.train)
+    by_score = free.candidates.head(free.tested.lengths)
+    effect = sl.evaluate(free.tested, split.valid).f1 - sl.evaluate(by_score, split.valid).f1
+    assert free.order_effect.difference == pytest.approx(effect)
+    assert sum("this alone changes F1 by" in note for note in free.notes) == 1
+    with pytest.raises(ConfigError, match="got 'features'"):
+        sl.cut(table, split.valid, keep_order=True, cutoffs={"features": ExpectedF1(calibration="features")})
+
+
+def test_missing_judgments_are_said():
+    candidates, truth = tables(n_lists=60)
+    table = candidates.join(truth.with_columns(relevance=pl.lit(1)), on=["query_id", "doc_id"], how="left")
+    first = table.filter(pl.int_range(pl.len()).over("query_id") < 10)
+    judged = first.with_columns(pl.col("relevance").fill_null(0)).select("query_id", "doc_id", "relevance")
+    judged = judged.filter(pl.col("query_id") != "q7")
+    result = sl.cut(candidates, judged, cutoffs=FEW)
+    assert "1 of 60 lists were left out: nothing is relevant for them in the truth" in result.notes
+    assert "of 30.0 candidates per list, 10.0 are judged; all others count as not relevant" in result.notes
+
+
+def questions(seed=0, n=300, n_passages=20):
+    """Queries of which a third have no answer: their scores are lower."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 1, (n, n_passages))
+    relevant = np.zeros(scores.shape, bool)
+    relevant[: 2 * n // 3, :3] = True
+    scores[relevant] += 2.5
+    return scores, relevant, sl.Interactions.from_tuples(list(zip(*np.nonzero(relevant), strict=True)))
+
+
+def test_lists_without_an_answer_stay_empty_and_errors_are_counted():
+    scores, relevant, truth = questions()
+    lists = top_candidates(scores)
+    result = sl.cut(lists, truth, new=lists, users="everyone", min_relevant=0.4, cutoffs=SMALL)
+    has_answer = relevant.any(axis=1)
+    is_empty = result.tested.lengths == 0
+    found = result.abstention
+    assert (found.n_lists, found.n_without) == (300, 100)
+    assert (found.n_empty, found.n_right) == (is_empty.sum(), (is_empty & ~has_answer).sum())
+    assert found.precision == found.n_right / found.n_empty > 0.7
+    assert found.recall == found.n_right / 100 > 0.5
+    assert f"Left empty: {found.n_right} of 100 lists without a relevant candidate" in str(result)
+    assert result.lists.reason_of(int(np.flatnonzero(result.lists.lengths == 0)[0])) == "none_relevant"
+    with pytest.raises(ConfigError, match='needs users="everyone"'):
+        sl.cut(lists, truth, min_relevant=0.4)
+    with pytest.raises(DataError, match="at least 5 lists without a relevant candidate"):
+        sl.cut(lists.take(range(200)), truth, users="everyone", min_relevant=0.4, cutoffs=SMALL)
+
+
+SMALL = {"fixed N": FixedN(n_candidates=20), "shape": UtilityRegression(n_candidates=20)}
+
+
+def test_lists_fit_into_a_size(tmp_path):
+    candidates, truth = tables(n_lists=60)
+    tokens = pl.Series(np.random.default_rng(0).integers(50, 400, 30))
+    candidates = candidates.with_columns(
+        tokens=tokens.gather(candidates["doc_id"].str.slice(1).cast(pl.Int64))
+    )
+    result = sl.cut(candidates, truth, new=candidates, sizes="tokens", max_size=900, cutoffs=FEW)
+    shown = result.lists.to_frame().filter(pl.col("rank") > 0)
+    shown = shown.join(candidates, left_on=["user_id", "item_id"], right_on=["query_id", "doc_id"])
+    assert shown.group_by("user_id").agg(pl.col("tokens").sum())["tokens"].max() <= 900
+    assert "Mean size of a list" in str(result)
+    assert "size_limit" in set(result.lists.summary()["reason"])
+    loaded = Cutoff.load(result.save(tmp_path / "cut.shortlist"))
+    show, one = loaded.prepare(), candidates.filter(pl.col("query_id") == "q3")
+    positions = show(one["score"], one["tokens"])
+    assert sorted(one["doc_id"].gather(positions)) == sorted(result.lists["q3"].items)
+    for words, options in (
+        ("got no max_size", {"sizes": "tokens"}),
+        ("must name a column of numbers", {"sizes": "words", "max_size": 9}),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            sl.cut(candidates, truth, **options)
+    with pytest.raises(DataError, match="needs the size of each item"):
+        loaded.apply(candidates)

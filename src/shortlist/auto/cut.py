@@ -1,10 +1,10 @@
 """`cut`: candidates of any ranker and what happened in, lists of the right length and their gain out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -18,15 +18,19 @@ from shortlist.auto.cutoff_choice import (
     confirm,
     default_cutoffs,
 )
-from shortlist.core.metrics import Metric
+from shortlist.core.metrics import Metric, Money
 from shortlist.core.options import Count, check_value
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import is_table, top_candidates
+from shortlist.cutoff.expected import ExpectedValue
+from shortlist.cutoff.prompt import PromptCutoff
+from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions, without_negative
-from shortlist.data.lists import RankedLists
-from shortlist.data.rankings import read_candidates, read_outcomes
-from shortlist.errors import DataError
-from shortlist.evaluation import Comparison, Report, compare, evaluate, fixed_n_curve
+from shortlist.data.labeled import label_lists
+from shortlist.data.lists import RankedLists, collect_table, name_columns
+from shortlist.data.rankings import read_candidate_table, read_candidates, read_judgments, read_outcomes
+from shortlist.errors import ConfigError, DataError
+from shortlist.evaluation import Comparison, PairedTest, Report, compare, evaluate, fixed_n_curve
 from shortlist.types import Ints
 
 N_FOLDS = 5
@@ -34,6 +38,8 @@ FEW_USERS = 2_000  # up to here, and without a history, the choice itself uses f
 MIN_USERS = 20
 MAX_USERS = 20_000  # that cross-validation uses; the selected cutoff is fitted on all
 MAX_CANDIDATES = 300  # per user, unless the caller says otherwise
+MONOTONE = ("platt", "isotonic")  # calibrations that keep the order of the scores
+WhoCounts = Literal["everyone"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +62,10 @@ class CutResult:
         the other folds gave them, if they use probabilities.
     truth
         What these users did.
+    money
+        What a shown item earns and costs, if that was given.
+    everyone
+        Whether users without any relevant item count.
     tested
         Their lists, each ended by a cutoff that was selected and fitted on other users.
     fixed
@@ -77,15 +87,23 @@ class CutResult:
     tested: RankedLists
     fixed: RankedLists
     fixed_lengths: tuple[int, ...]
+    money: Money | None = None
+    everyone: bool = False
     lists: RankedLists | None = None
     notes: tuple[str, ...] = ()
 
     @cached_property
     def comparison(self) -> Comparison:
         """Lists of this cutoff against the best fixed N, on users they were not fitted on, with tests."""
+        return self._compare({"best fixed N": self.fixed, "cutoff": self.tested})
+
+    def _compare(self, kinds: dict[str, RankedLists]) -> Comparison:
         max_items = _longest(self.candidates)
-        kinds = {"best fixed N": self.fixed, "cutoff": self.tested}
-        reports = {name: evaluate(lists, self.truth, max_items=max_items) for name, lists in kinds.items()}
+        users = self.candidates.users.values if self.everyone else None
+        reports = {
+            name: replace(evaluate(lists, self.truth, users=users, max_items=max_items), money=self.money)
+            for name, lists in kinds.items()
+        }
         return compare(reports, metrics=(self.metric,), max_items=max_items)
 
     @property
@@ -95,7 +113,7 @@ class CutResult:
 
     @property
     def gain(self) -> float:
-        """Change of the mean metric over the best fixed N, as a fraction; NaN if the fixed N scores 0."""
+        """Change of the mean metric over the best fixed N, as a fraction; NaN unless that scores above 0."""
         return self._relative(self.comparison.results["cutoff", self.metric].difference)
 
     @property
@@ -106,13 +124,34 @@ class CutResult:
 
     def _relative(self, difference: float) -> float:
         fixed = self.comparison.reports["best fixed N"][0].mean(self.metric)
-        return difference / fixed if fixed else float("nan")
+        return difference / fixed if fixed > 0 else float("nan")
 
     @cached_property
     def curve(self) -> pl.DataFrame:
         """Mean metrics of every fixed N over the same users."""
         longest = _longest(self.candidates)
-        return fixed_n_curve(self.candidates, self.truth, range(1, longest + 1), max_items=longest)
+        users = self.candidates.users.values if self.everyone else None
+        money = {} if self.money is None else {"gain": self.money.gain, "cost": self.money.cost}
+        lengths = range(1, longest + 1)
+        return fixed_n_curve(self.candidates, self.truth, lengths, max_items=longest, users=users, **money)
+
+    @cached_property
+    def order_effect(self) -> PairedTest:
+        """What the order of the lists alone changes: the same lengths in the order of the ranker."""
+        by_score = self.candidates.head(self.tested.lengths)
+        return self._compare({"by score": by_score, "shown": self.tested}).results["shown", self.metric]
+
+    @cached_property
+    def abstention(self) -> "Abstention":
+        """How often lists were left empty, with and without a relevant candidate."""
+        has_relevant = label_lists(self.candidates, self.truth).n_retrieved > 0
+        is_empty = self.tested.lengths == 0
+        return Abstention(
+            n_empty=int(is_empty.sum()),
+            n_without=int((~has_relevant).sum()),
+            n_right=int((is_empty & ~has_relevant).sum()),
+            n_lists=is_empty.size,
+        )
 
     @property
     def calibration(self) -> pl.DataFrame | None:
@@ -135,20 +174,78 @@ class CutResult:
         return self.cutoff.save(path)
 
     def __str__(self) -> str:
-        title = Metric.registry[self.metric].title
-        low, high = self.gain_interval
         lengths = self.tested.lengths
         lines = [
-            f"Stopping rule: {self.name}",
-            f"{title} {self.report.mean(self.metric):.4f} on users it was not fitted on, {self.gain:+.1%} "
-            f"over the best fixed N (95% interval {low:+.1%} to {high:+.1%}; {self.report.n_users:,} users; "
-            f"N = {' or '.join(map(str, self.fixed_lengths))})",
+            f"Cutoff: {self.name}",
+            self._describe_gain(),
             f"List lengths: {lengths.min()} to {lengths.max()}, median {np.median(lengths):.0f}",
         ]
+        if isinstance(self.cutoff, PromptCutoff) and self.cutoff.min_relevant:
+            lines.append(str(self.abstention))
+        if self.tested.sizes is not None and self.fixed.sizes is not None:
+            totals = [float(sizes.sum()) / lengths.size for sizes in (self.tested.sizes, self.fixed.sizes)]
+            lines.append("Mean size of a list: {:,.0f}, of the best fixed N {:,.0f}".format(*totals))
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    def _describe_gain(self) -> str:
+        """The metric of users whom the cutoff has not seen, and its difference to the best fixed N."""
+        metric, test = Metric.registry[self.metric], self.comparison.results["cutoff", self.metric]
+        score = f"{metric.title[0].upper()}{metric.title[1:]} {metric.text(self.report.mean(self.metric))}"
+        if metric.needs_money:
+            gain, low, high = (metric.text(value, "+") for value in (test.difference, test.low, test.high))
+        else:
+            gain, low, high = (f"{value:+.1%}" for value in (self.gain, *self.gain_interval))
+        return (
+            f"{score} on users it was not fitted on, {gain} over the best fixed N (95% interval {low} to "
+            f"{high}; {self.report.n_users:,} users; N = {' or '.join(map(str, self.fixed_lengths))})"
+        )
 
     def __repr__(self) -> str:
         return f"CutResult({self.name}; {self.gain:+.1%} over the best fixed N)"
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """How often lists were left empty, on users the cutoff was not fitted on.
+
+    Parameters
+    ----------
+    n_lists
+        Number of lists.
+    n_without
+        Lists without a relevant candidate.
+    n_empty
+        Lists that were left empty.
+    n_right
+        Empty lists that had no relevant candidate.
+    """
+
+    n_lists: int
+    n_without: int
+    n_empty: int
+    n_right: int
+
+    @property
+    def precision(self) -> float:
+        """Fraction of the empty lists that had no relevant candidate; NaN without empty lists."""
+        return self.n_right / self.n_empty if self.n_empty else float("nan")
+
+    @property
+    def recall(self) -> float:
+        """Fraction of the lists without a relevant candidate that were left empty; NaN if all have one."""
+        return self.n_right / self.n_without if self.n_without else float("nan")
+
+    @property
+    def false_rate(self) -> float:
+        """Fraction of the lists with a relevant candidate that were left empty."""
+        return (self.n_empty - self.n_right) / max(self.n_lists - self.n_without, 1)
+
+    def __str__(self) -> str:
+        return (
+            f"Left empty: {self.n_right:,} of {self.n_without:,} lists without a relevant candidate "
+            f"({self.recall:.0%}) and {self.n_empty - self.n_right:,} of {self.n_lists - self.n_without:,} "
+            f"others ({self.false_rate:.1%}); {self.precision:.0%} of the empty lists are right"
+        )
 
 
 def cut(
@@ -158,7 +255,14 @@ def cut(
     *,
     history: Any = None,
     new_history: Any = None,
-    metric: str = "f1",
+    metric: str | None = None,
+    gain: float | None = None,
+    cost: float | None = None,
+    users: WhoCounts = None,
+    keep_order: bool = False,
+    sizes: str | Mapping[Any, float] | None = None,
+    max_size: float | None = None,
+    min_relevant: float = 0.0,
     n_candidates: int | None = None,
     cutoffs: Mapping[str, Cutoff] | None = None,
 ) -> CutResult:
@@ -178,7 +282,8 @@ def cut(
         SciPy matrix or a function `scores(users)`, with the ids of `history` or `truth`.
     truth
         What happened after the ranking: interactions or relevance judgments, as a table, `Interactions`, a
-        file, or `{query: {item: relevance}}`. Judgments of 0 or below are not relevant.
+        file, or `{query: {item: relevance}}`. Judgments of 0 or below, and items without any, are not
+        relevant.
     new
         Candidates to cut, in any of the same forms.
     history
@@ -186,7 +291,23 @@ def cut(
     new_history
         Interactions known when `new` was ranked; `history` if left out.
     metric
-        Metric to maximize: "f1" or "ndcg".
+        Metric to maximize: "f1", "ndcg" or "value". By default "value" if gain and cost are given, or if all
+        `cutoffs` are `ExpectedValue`, else "f1".
+    gain, cost
+        What a shown item earns if the user takes it, and costs if not, in one unit.
+    users
+        None: users with at least one relevant item in the truth count. "everyone": all users with candidates
+        count. Choose this if lists go to users who may take nothing, or if queries may have no answer.
+    keep_order
+        Compare only cutoffs that leave the order of the ranker. Otherwise lists are in the order of their
+        probabilities, which may differ.
+    sizes
+        Size of each item, such as its tokens: a column of the candidates, or a mapping from item id.
+    max_size
+        Limit of the sizes of the items of a list; see `cutoff.PromptCutoff`.
+    min_relevant
+        Lists in which any candidate is relevant with a lower probability stay empty; see
+        `cutoff.PromptCutoff`. It needs `users="everyone"`.
     n_candidates
         Number of top candidates considered per user; by default the longest list, at most 300.
     cutoffs
@@ -212,25 +333,26 @@ def cut(
     >>> result.gain > 0, len(set(result.lists.lengths.tolist())) > 1
     (True, True)
     """
-    check_metric(metric)
-    truth, history = read_outcomes(truth), None if history is None else read_outcomes(history)
-    lists = _read(candidates, truth if history is None else history)
+    _check_options(users, sizes, max_size, min_relevant)
+    metric, money = _check_aim(metric, gain, cost, cutoffs)
+    (truth, judged), history = read_judgments(truth), None if history is None else read_outcomes(history)
+    lists = _read(candidates, truth if history is None else history, sizes)
     n, notes = _count_candidates(lists, n_candidates)
-    if cutoffs is None:
-        cutoffs = default_cutoffs(
-            n,
-            probabilities=lists.probabilities is not None,
-            metric=metric,
-            history=history is not None,
-            shape=True,
-        )
-    labeled = _find_labeled(lists, truth)
+    cutoffs = _list_cutoffs(cutoffs, n, lists, metric, money, history is not None, keep_order)
+    if max_size is not None or min_relevant:
+        cutoffs = {
+            name: PromptCutoff(n_candidates=n, cutoff=cutoff, max_size=max_size, min_relevant=min_relevant)
+            for name, cutoff in cutoffs.items()
+        }
+    counted = _find_labeled(lists, truth, users)
+    notes += _describe_judgments(lists.head(n), counted, truth, judged)
     sampled = lists.take(
-        labeled[np.linspace(0, labeled.size - 1, min(labeled.size, MAX_USERS)).astype(np.int64)]
+        counted[np.linspace(0, counted.size - 1, min(counted.size, MAX_USERS)).astype(np.int64)]
     )
-    if len(sampled) < labeled.size:
-        notes += (f"{len(sampled):,} of {labeled.size:,} users were used to choose and to test the cutoff",)
-    data = SelectionData(sampled, truth, history, metric)
+    if len(sampled) < counted.size:
+        notes += (f"{len(sampled):,} of {counted.size:,} users were used to choose and to test the cutoff",)
+    ids = sampled.users.values if users == "everyone" else None
+    data = SelectionData(sampled, truth, history, metric, money, ids)
     n_inner = N_FOLDS if len(sampled) <= FEW_USERS and history is None else 2
     default = FIXED if FIXED in cutoffs else None
     choice = compare_cutoffs(data, cutoffs, n_inner, default)
@@ -241,17 +363,12 @@ def cut(
         choice = confirm(choice, cutoffs[FIXED], *values)
     if choice.name == FIXED:
         notes += (choice.reason,)
-        tested = tested._replace(candidates=sampled, chosen=tested.fixed, is_reordered=False)
-    fitted = choice.cutoff.fit(sampled if len(sampled) == labeled.size else lists, truth, history=history)
-    if tested.is_reordered:
-        notes += (
-            "lists are in the order of their probabilities, not of the scores; this is part of the gain",
-        )
-    ended = None
-    if new is not None:
-        later = history if new_history is None else read_outcomes(new_history)
-        ended = fitted.apply(_read(new, truth if later is None else later), history=later)
-    return CutResult(
+        tested = tested._replace(candidates=sampled.head(n), chosen=tested.fixed)
+    everyone = lists.users.values if users == "everyone" else None
+    fitted = choice.cutoff.fit(
+        sampled if len(sampled) == counted.size else lists, truth, history=history, users=everyone
+    )
+    result = CutResult(
         name=choice.name,
         cutoff=fitted,
         metric=metric,
@@ -261,16 +378,158 @@ def cut(
         tested=tested.chosen,
         fixed=tested.fixed,
         fixed_lengths=tested.fixed_lengths,
-        lists=ended,
-        notes=notes,
+        money=money,
+        everyone=users == "everyone",
+    )
+    ranked = fitted.with_probabilities(result.candidates, history=history)
+    if (ranked.items != result.candidates.items).any():
+        notes += (_describe_order(result),)
+    if new is None:
+        return replace(result, notes=notes)
+    later = history if new_history is None else read_outcomes(new_history)
+    ended = fitted.apply(_read(new, truth if later is None else later, sizes), history=later)
+    return replace(result, lists=ended, notes=notes)
+
+
+def _check_options(users: object, sizes: object, max_size: object, min_relevant: float) -> None:
+    """Raise ConfigError for options that are invalid or do not go together."""
+    check_value(WhoCounts, users=users)
+    if sizes is not None and max_size is None:
+        raise ConfigError(
+            "sizes need a limit, got no max_size; pass both, such as sizes='tokens', max_size=4000.",
+            parameter="max_size",
+        )
+    if min_relevant and users != "everyone":
+        raise ConfigError(
+            f'min_relevant needs users="everyone", got {users!r}; otherwise queries without an answer are '
+            "left out.",
+            parameter="users",
+        )
+
+
+def _check_aim(
+    metric: str | None, gain: float | None, cost: float | None, cutoffs: Mapping[str, Cutoff] | None
+) -> tuple[str, Money | None]:
+    """The metric and the money by which cutoffs are judged; those of the cutoffs if nothing is given."""
+    if metric is None and gain is None and cost is None and cutoffs:
+        aims = [cutoff for cutoff in cutoffs.values() if not isinstance(cutoff, FixedN)]
+        amounts = {
+            (cutoff.gain, cutoff.cost) if isinstance(cutoff, ExpectedValue) else None for cutoff in aims
+        }
+        if len(amounts) == 1:
+            gain, cost = amounts.pop() or (None, None)
+    return check_metric(metric, gain, cost)
+
+
+def _list_cutoffs(
+    cutoffs: Mapping[str, Cutoff] | None,
+    n: int,
+    lists: RankedLists,
+    metric: str,
+    money: Money | None,
+    has_history: bool,
+    keep_order: bool,
+) -> Mapping[str, Cutoff]:
+    """The cutoffs to compare; with keep_order only those that leave the order of the scores."""
+    is_default = cutoffs is None
+    if cutoffs is None:
+        cutoffs = default_cutoffs(
+            n,
+            probabilities=lists.probabilities is not None,
+            metric=metric,
+            gain=None if money is None else money.gain,
+            cost=None if money is None else money.cost,
+            history=has_history,
+            shape=metric != "value",
+        )
+    if not keep_order:
+        return cutoffs
+    kept = {name: cutoff for name, cutoff in cutoffs.items() if _keeps_order(cutoff)}
+    if len(kept) < len(cutoffs) and not is_default:
+        other = next(name for name in cutoffs if name not in kept)
+        raise ConfigError(
+            f"cutoffs must leave the order of the scores with keep_order=True, got {other!r:.60}; use "
+            "calibration='platt' or leave it out.",
+            parameter="cutoffs",
+        )
+    return kept
+
+
+def _keeps_order(cutoff: Cutoff) -> bool:
+    """Whether lists of the cutoff are in the order of the scores, however it is fitted."""
+    calibration = getattr(cutoff, "calibration", None)
+    return not cutoff.uses_probabilities or getattr(calibration, "method", calibration) in MONOTONE
+
+
+def _describe_judgments(
+    lists: RankedLists, counted: Ints, truth: Interactions, judged: Interactions | None
+) -> tuple[str, ...]:
+    """How many candidates were judged, and how many lists were left out."""
+    notes: tuple[str, ...] = ()
+    n_out = len(lists) - counted.size
+    if n_out:
+        notes += (
+            f"{n_out:,} of {len(lists):,} lists were left out: nothing is relevant for them in the truth",
+        )
+    lists = lists.take(counted)
+    in_truth = label_lists(lists, truth if judged is None else judged)
+    mean, longest = in_truth.n_retrieved.mean(), lists.lengths.mean()
+    verb = "in the truth" if judged is None else "judged"
+    return (
+        *notes,
+        f"of {longest:,.1f} candidates per list, {mean:,.1f} are {verb}; all others count as not relevant",
     )
 
 
-def _read(candidates: Any, ids: Interactions) -> RankedLists:
+def _describe_order(result: CutResult) -> str:
+    """What the order by probability changes, with the same lengths."""
+    test, metric = result.order_effect, Metric.registry[result.metric]
+    change, low, high = (metric.text(value, "+") for value in (test.difference, test.low, test.high))
+    verdict = "" if test.low > 0 or test.high < 0 else ", which is not significant"
+    return (
+        "lists are in the order of their probabilities, not of the scores; with the same lengths, this alone "
+        f"changes {metric.title} by {change} (95% interval {low} to {high}){verdict}; keep_order leaves the "
+        "order of the ranker"
+    )
+
+
+def _read(candidates: Any, ids: Interactions, sizes: str | Mapping[Any, float] | None) -> RankedLists:
     """Candidates of any kind; scores without ids have those of the interactions."""
+    if isinstance(candidates, str | Path) and isinstance(sizes, str):
+        candidates = read_candidate_table(Path(candidates))
     if isinstance(candidates, str) or is_table(candidates):
-        return read_candidates(candidates)
-    return top_candidates(candidates, ids=ids, n_candidates=MAX_CANDIDATES)
+        lists = read_candidates(candidates)
+    else:
+        lists = top_candidates(candidates, ids=ids, n_candidates=MAX_CANDIDATES)
+    if sizes is None:
+        return lists
+    return lists.with_sizes(read_sizes(candidates, sizes) if isinstance(sizes, str) else sizes)
+
+
+def read_sizes(candidates: Any, column: str) -> dict[Any, float]:
+    """Item id → size, from a column of the candidates."""
+    if not is_table(candidates) or isinstance(candidates, Mapping):
+        raise ConfigError(
+            f"sizes must be a mapping from item id unless the candidates are a table, got {column!r:.60}; "
+            "pass {item: size}.",
+            parameter="sizes",
+        )
+    frame = name_columns(collect_table(candidates))
+    if column not in frame.columns or not frame[column].dtype.is_numeric():
+        numbers = [name for name in frame.columns if frame[name].dtype.is_numeric()]
+        raise ConfigError(
+            f"sizes must name a column of numbers, got {column!r:.60}; the candidates have "
+            f"{', '.join(numbers) or 'none'}.",
+            parameter="sizes",
+        )
+    pairs = frame.select("item_id", column).drop_nulls().unique()
+    repeated = pairs.filter(pl.col("item_id").is_duplicated())
+    if repeated.height:
+        raise DataError(
+            f"sizes must be the same in all lists, got several of {repeated['item_id'][0]!r:.60}; give each "
+            "text an id of its own."
+        )
+    return dict(pairs.iter_rows())
 
 
 def _longest(lists: RankedLists) -> int:
@@ -289,17 +548,18 @@ def _count_candidates(lists: RankedLists, n_candidates: int | None) -> tuple[int
     return MAX_CANDIDATES, (f"the first {MAX_CANDIDATES} of up to {longest:,} candidates are considered",)
 
 
-def _find_labeled(lists: RankedLists, truth: Interactions) -> Ints:
-    """Numbers of the lists whose user has truth, by user id: the order of the rows changes nothing."""
+def _find_labeled(lists: RankedLists, truth: Interactions, users: WhoCounts) -> Ints:
+    """Numbers of the lists that count, by user id: the order of the rows changes nothing."""
     if len(lists.users) and truth.n_users:
         truth.users.check_type(lists.users.values[0], "truth: user id")
     row = truth.users.align(lists.users)
     n_relevant = np.append(without_negative(truth).item_sets.lengths, 0)
-    numbers = np.flatnonzero((n_relevant[row] > 0) & (lists.lengths > 0))
-    if numbers.size < MIN_USERS:
+    has_truth = (n_relevant[row] > 0) & (lists.lengths > 0)
+    if int(has_truth.sum()) < MIN_USERS:
         raise DataError(
-            f"cut needs candidates and truth of at least {MIN_USERS} users, got {numbers.size} of "
+            f"cut needs candidates and truth of at least {MIN_USERS} users, got {int(has_truth.sum())} of "
             f"{len(lists):,} with candidates; check that the ids agree, or use sl.cutoff.FixedN."
         )
+    numbers = np.flatnonzero(has_truth if users is None else lists.lengths > 0)
     order = lists.users.values.gather(numbers).arg_sort().to_numpy()
     return np.asarray(numbers[order], np.int32)

@@ -316,7 +316,6 @@ class HeldOutLists(NamedTuple):
     chosen: RankedLists  # ended by the cutoff that was chosen and fitted on the other folds
     fixed: RankedLists  # ended at the fixed N that was best on the other folds
     fixed_lengths: tuple[int, ...]  # these N, ascending
-    is_reordered: bool  # whether a cutoff changed the order of a list
 
 
 def choose_without_each_fold(
@@ -327,36 +326,33 @@ def choose_without_each_fold(
     data = data._replace(lists=top_candidates(data.lists, n_candidates=n))
     lists = data.lists
     gain, cost = (None, None) if data.money is None else (data.money.gain, data.money.cost)
-    best_n = FixedN(n_candidates=n, target=data.metric, gain=gain, cost=cost)
+    best_n = cutoffs.get(FIXED, FixedN(n_candidates=n, target=data.metric, gain=gain, cost=cost))
     fold = np.arange(len(lists)) % n_folds
-    lengths, fixed = np.zeros((2, len(lists)), np.int32)
-    reason, probabilities = np.zeros(len(lists), np.uint8), np.full(lists.items.size, np.nan)
-    order = np.arange(lists.items.size)  # a cutoff may reorder a list by its probabilities
-    fixed_lengths = set()
+    probabilities = np.full(lists.items.size, np.nan)
+    chosen, fixed, fixed_lengths = list[RankedLists](), list[RankedLists](), set[int]()
     for f in range(n_folds):
         held_out, others = np.flatnonzero(fold == f), data.take(np.flatnonzero(fold != f))
         rows, candidates = np.flatnonzero(fold[lists.owner] == f), lists.take(held_out)
         cutoff = others.fit(compare_cutoffs(others, cutoffs, n_inner, default).cutoff)
-        ended = cutoff.apply(candidates, history=data.history)
-        lengths[held_out] = ended.lengths
-        reason[held_out] = 0 if ended.reason is None else ended.reason
         fitted = others.fit(best_n)
-        fixed_lengths.add(int(vars(fitted)["N_"]))
-        fixed[held_out] = fitted.lengths(candidates)
+        chosen.append(cutoff.apply(candidates, history=data.history))
+        fixed.append(fitted.apply(candidates, history=data.history))
+        fixed_lengths.add(_fixed_length(fitted, fixed[-1]))
         ranked = cutoff.with_probabilities(candidates, history=data.history)
-        by_item, as_ranked = (np.lexsort((each.items, each.owner)) for each in (candidates, ranked))
-        order[rows[as_ranked]] = rows[by_item]
         if ranked.probabilities is not None:
+            by_item, as_ranked = (np.lexsort((part.items, part.owner)) for part in (candidates, ranked))
             probabilities[rows[by_item]] = ranked.probabilities[as_ranked]
     if not np.isnan(probabilities).all():
         lists = replace(lists, probabilities=probabilities)
-    return HeldOutLists(
-        lists,
-        lists.reorder(order).head(lengths, reason),
-        lists.head(fixed),
-        tuple(sorted(fixed_lengths)),
-        bool((np.diff(order) < 0).any()),
-    )
+    order = np.argsort(np.argsort(fold, kind="stable"), kind="stable")
+    ended, same = (RankedLists.concat(parts).take(order) for parts in (chosen, fixed))
+    return HeldOutLists(lists, ended, same, tuple(sorted(fixed_lengths)))
+
+
+def _fixed_length(cutoff: Cutoff, lists: RankedLists) -> int:
+    """The length that a fitted fixed N has learned, also within another cutoff."""
+    inner = vars(cutoff).get("cutoff_", cutoff)
+    return int(vars(inner).get("N_", lists.lengths.max(initial=0)))
 
 
 def confirm(

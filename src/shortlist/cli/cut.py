@@ -45,7 +45,21 @@ class CutFlags:
     new_history
         Interactions known when --new was ranked; default: --history.
     metric
-        Metric to maximize.
+        Metric to maximize: f1, ndcg or value; default: value with --gain and --cost, else f1.
+    gain
+        What a shown item earns if the user takes it.
+    cost
+        What a shown item costs if the user does not take it.
+    users
+        Who counts, also without a relevant item: everyone.
+    keep_order
+        Leave the order of the ranker.
+    sizes
+        Column of the candidates with the size of each item, such as its tokens.
+    max_size
+        Limit of the sizes of the items of a list.
+    min_relevant
+        Lists in which any candidate is relevant with a lower probability stay empty.
     n_candidates
         Candidates considered per user; default: the longest list, at most 300.
     out
@@ -61,7 +75,14 @@ class CutFlags:
     cutoff: Path | None = None
     history: Path | None = None
     new_history: Path | None = None
-    metric: Literal["f1", "ndcg"] = "f1"
+    metric: Literal["f1", "ndcg", "value"] | None = None
+    gain: float | None = None
+    cost: float | None = None
+    users: Literal["everyone"] | None = None
+    keep_order: bool = False
+    sizes: str | None = None
+    max_size: float | None = None
+    min_relevant: float = 0.0
     n_candidates: int | None = None
     out: Path | None = None
     save: Path | None = None
@@ -69,7 +90,7 @@ class CutFlags:
 
     def given(self, *names: str) -> dict[str, Any]:
         """Those of these flags that are set."""
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in names if (value := getattr(self, name))}
 
     def check(self) -> None:
         """Raise ConfigError for flags that do not go together."""
@@ -78,7 +99,7 @@ class CutFlags:
             raise ConfigError(
                 f"cut needs --truth to choose a cutoff, or --cutoff to use one, got {got}; pass one."
             )
-        unused = self.given("new", "save", "report", "new_history")
+        unused = self.given("new", "save", "report", "new_history", *AIMS)
         if self.cutoff is not None and unused:
             raise ConfigError(f"--{next(iter(unused))} needs --truth, got --cutoff; leave one of them out.")
         if self.cutoff is not None and self.out is None:
@@ -87,6 +108,7 @@ class CutFlags:
             print_note("the lists are those of the candidates whose truth is known; --new names others")
 
 
+AIMS = ("metric", "gain", "cost", "users", "keep_order", "max_size", "min_relevant")  # of a choice
 NO_FLAGS = CutFlags()
 
 
@@ -119,15 +141,15 @@ def cut_command(
     if flags.cutoff is not None:
         about = apply_saved(candidates, flags)
         return show_json(about) if json else None
-    lists = read_lists(candidates, "candidates")
+    lists = read_sized(candidates, flags)
     result = sl.cut(
         lists,
-        read_truth(flags.truth, "truth"),
-        new=lists if flags.new is None else read_lists(flags.new, "candidates"),
+        flags.truth,
+        new=lists if flags.new is None else read_sized(flags.new, flags),
         history=read_truth(flags.history, "history"),
         new_history=read_truth(flags.new_history, "new_history"),
-        metric=flags.metric,
         n_candidates=flags.n_candidates,
+        **flags.given(*AIMS),
     )
     about = write_result(result, candidates, flags)
     if json:
@@ -137,6 +159,17 @@ def cut_command(
         if about.get(name):
             show_text(f"{name}: {printable(about[name])}")
     return None
+
+
+def read_sized(path: Path, flags: CutFlags) -> "RankedLists":
+    """Read candidates, with the sizes of their items if a column names them."""
+    from shortlist.auto.cut import read_sizes
+    from shortlist.data.rankings import read_candidate_table
+
+    lists = read_lists(path, "candidates")
+    if flags.sizes is None:
+        return lists
+    return lists.with_sizes(read_sizes(read_candidate_table(path), flags.sizes))
 
 
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
@@ -159,7 +192,7 @@ def apply_saved(candidates: Path, flags: CutFlags) -> dict[str, Any]:
     assert flags.cutoff is not None
     assert flags.out is not None
     saved = Cutoff.load(flags.cutoff)
-    lists = saved.apply(read_lists(candidates, "candidates"), history=read_truth(flags.history, "history"))
+    lists = saved.apply(read_sized(candidates, flags), history=read_truth(flags.history, "history"))
     write_cut(lists, flags.out)
     return {
         "out": str(flags.out),
@@ -203,6 +236,7 @@ def write_result(result: "CutResult", source: Path, flags: CutFlags) -> dict[str
         "stopping_rule": result.name,
         "metric": result.metric,
         "score": result.report.mean(result.metric),
+        "score_of_fixed_n": result.comparison.reports["best fixed N"][0].mean(result.metric),
         "gain": result.gain,
         "gain_low": low,
         "gain_high": high,

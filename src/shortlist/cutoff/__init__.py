@@ -10,6 +10,7 @@
 | `UtilityRegression`          | `regression`| where the shape of the scores predicts the best utility   |
 | `Boundary`                   | `boundary`  | at the first score not above the user's own boundary      |
 | `Guarantee`                  | `guarantee` | where a guarantee on precision or empty lists still holds |
+| `PromptCutoff`               | `prompt`    | as another cutoff says, and within a limit of size        |
 
 `Calibration` turns scores into probabilities, and `top_candidates` ranks whatever a ranker returns. No cutoff
 depends on a model.
@@ -21,6 +22,7 @@ from shortlist.cutoff.calibration import Calibration
 from shortlist.cutoff.candidates import top_candidates
 from shortlist.cutoff.expected import Budget, ExpectedF1, ExpectedNDCG, ExpectedValue
 from shortlist.cutoff.guarantee import Guarantee
+from shortlist.cutoff.prompt import PromptCutoff
 from shortlist.cutoff.regression import UtilityRegression
 from shortlist.cutoff.threshold import FixedN, Threshold
 
@@ -34,6 +36,7 @@ __all__ = [
     "ExpectedValue",
     "FixedN",
     "Guarantee",
+    "PromptCutoff",
     "Threshold",
     "UtilityRegression",
     "top_candidates",

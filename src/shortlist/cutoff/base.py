@@ -20,7 +20,7 @@ from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, rank_by_probability
-from shortlist.data.lists import REASON_CODE, RankedLists
+from shortlist.data.lists import REASON_CODE, Codes, RankedLists
 from shortlist.data.rankings import read_outcomes
 from shortlist.errors import ConfigError, NotFittedError
 from shortlist.kernels.retrieval import lower_to_running_minimum
@@ -113,6 +113,7 @@ class CutLists(NamedTuple):
     lengths: Ints  # (n_lists,)
     boundary: Floats | None = None  # (n_lists,)
     unknown: Ints | None = None  # positions of the lists of unknown users
+    reason: Codes | None = None  # (n_lists,) why each list ends; None: that of the cutoff
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -235,7 +236,7 @@ class Cutoff(SavedEstimator):
         [2, 0]
         """
         history = None if history is None else Interactions.of(history)
-        return self._cut(self._ranked(self._candidates(scores, history), history), history).lengths
+        return self._show(self._candidates(scores, history), history)[1].lengths
 
     def apply(self, scores: AnyScores, *, history: Interactions | Any = None) -> RankedLists:
         """Cut every list at its length.
@@ -268,15 +269,8 @@ class Cutoff(SavedEstimator):
         ([0, 1], 'top_n')
         """
         history = None if history is None else Interactions.of(history)
-        lists = self._ranked(self._candidates(scores, history), history)
-        cut = self._cut(lists, history)
-        reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
-        if self.reason != "top_n":  # all others compare with the next candidate, and there is none
-            reason[cut.lengths == lists.lengths] = REASON_CODE["all_candidates"]
-        reason[cut.lengths == 0] = REASON_CODE[self.empty_reason]
-        if cut.unknown is not None:
-            reason[cut.unknown] = REASON_CODE["unknown_user"]
-        reason[lists.lengths == 0] = REASON_CODE["no_candidates"]
+        lists, cut = self._show(self._candidates(scores, history), history)
+        reason = self._reasons(lists, cut)
         if cut.boundary is not None:
             lists = replace(lists, boundary=cut.boundary)
         return lists.head(cut.lengths, reason)
@@ -346,7 +340,7 @@ class Cutoff(SavedEstimator):
             raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(lists, truth) first.")
         return CutFunction(file_bytes(self.save), None if history is None else Interactions.of(history))
 
-    def prepare(self) -> Callable[[npt.ArrayLike], Ints]:
+    def prepare(self) -> Callable[..., Ints]:
         """Return a function that cuts one list, for a server that has the scores of one user at a time.
 
         The cutoff must not need a history, nor probabilities that the lists carry.
@@ -354,8 +348,9 @@ class Cutoff(SavedEstimator):
         Returns
         -------
         callable
-            Takes the scores of one list, shape (n,), in any order, and returns the positions of the items to
-            show, best first. NaN and -inf are never shown.
+            Takes the scores of one list, shape (n,), in any order, and the sizes of its items if the cutoff
+            limits their sum. Returns the positions of the items to show, best first. NaN and -inf are never
+            shown.
 
         Raises
         ------
@@ -380,7 +375,7 @@ class Cutoff(SavedEstimator):
             scores=np.linspace(1, 0, n, dtype=np.float32),
         )
 
-        def show(scores: npt.ArrayLike) -> Ints:
+        def show(scores: npt.ArrayLike, sizes: npt.ArrayLike | None = None) -> Ints:
             values, items = np.asarray(scores, np.float32), first
             if values.size > n or not (values[1:] <= values[:-1]).all() or not (values > -np.inf).all():
                 order = np.argsort(-values, kind="stable")[:n].astype(np.int32)
@@ -388,10 +383,12 @@ class Cutoff(SavedEstimator):
                 values = values[items]
             lists = copy(blank)
             vars(lists).update(indptr=np.array([0, values.size]), items=items[: values.size], scores=values)
-            lists = self._ranked(lists, None)
-            return lists.items[: self._cut(lists, None).lengths[0]]
+            if sizes is not None:
+                vars(lists).update(sizes=np.asarray(sizes, np.float64)[lists.items])
+            lists, cut = self._show(lists, None)
+            return lists.items[: cut.lengths[0]]
 
-        show(blank.scores)  # refuses what needs more than scores, and compiles
+        show(blank.scores, np.ones(n))  # refuses what needs more than scores, and compiles
         return show
 
     @classmethod
@@ -483,6 +480,24 @@ class Cutoff(SavedEstimator):
         p = p[order]
         lower_to_running_minimum(lists.indptr, p)  # only candidates after the first `n_candidates` may rise
         return replace(lists.reorder(order), probabilities=p)
+
+    def _show(self, lists: RankedLists, history: Interactions | None) -> tuple[RankedLists, CutLists]:
+        """The candidates in the order in which they are shown, and where each list ends."""
+        lists = self._ranked(lists, history)
+        return lists, self._cut(lists, history)
+
+    def _reasons(self, lists: RankedLists, cut: CutLists) -> Codes:
+        """(n_lists,) why each list ends."""
+        if cut.reason is not None:
+            return cut.reason
+        reason = np.full(len(lists), REASON_CODE[self.reason], np.uint8)
+        if self.reason != "top_n":  # all others compare with the next candidate, and there is none
+            reason[cut.lengths == lists.lengths] = REASON_CODE["all_candidates"]
+        reason[cut.lengths == 0] = REASON_CODE[self.empty_reason]
+        if cut.unknown is not None:
+            reason[cut.unknown] = REASON_CODE["unknown_user"]
+        reason[lists.lengths == 0] = REASON_CODE["no_candidates"]
+        return reason
 
     def _learned(self) -> tuple[str, ...]:
         """The attributes that `fit` sets with these parameters."""

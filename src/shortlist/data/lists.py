@@ -118,6 +118,8 @@ REASON_TEXT = {
     "group_limit": "the list has as many items of the next item's group as the limit allows",
     "contact_limit": "as many users as the limit allows are worth more",
     "contact_cost": "the list would earn less than the contact costs",
+    "size_limit": "more items would exceed the size that a list may have",
+    "none_relevant": "probably no candidate is relevant",
 }
 REASONS = tuple(REASON_TEXT)  # the code of a reason is its position
 REASON_CODE = {reason: code for code, reason in enumerate(REASONS)}
@@ -171,6 +173,9 @@ class RankedLists(Ragged):
         Fingerprint of the model that made the lists; None for lists from elsewhere.
     origin
         The interactions that the model had learned from when it made the lists. It is not written to files.
+    sizes
+        (n_shown,) size of each item, such as the tokens of a passage; see `with_sizes`. It is not written to
+        files.
 
     Raises
     ------
@@ -186,7 +191,7 @@ class RankedLists(Ragged):
     [2, 0]
     """
 
-    per_element: ClassVar[tuple[str, ...]] = ("items", "scores", "probabilities")
+    per_element: ClassVar[tuple[str, ...]] = ("items", "scores", "probabilities", "sizes")
     per_row: ClassVar[tuple[str, ...]] = ("boundary", "reason", "expected_sizes")
 
     users: IdMap
@@ -201,6 +206,7 @@ class RankedLists(Ragged):
     item_names: pl.Series | None = None
     source: str | None = None
     origin: Interactions | None = None
+    sizes: Doubles | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"origin": None}  # a copy for another process must not carry all interactions
@@ -389,6 +395,40 @@ class RankedLists(Ragged):
         limits = ItemGroups.of(items, self.item_ids, list(fields)).limits(fields)
         rows, lengths = skip_items(self.indptr, self.items, limits)
         return replace(self, indptr=starts(lengths), **self._select(self.per_element, rows))
+
+    def with_sizes(self, sizes: Mapping[Any, float]) -> Self:
+        """Return the lists with the size of each item, for cutoffs that limit the size of a list.
+
+        Parameters
+        ----------
+        sizes
+            Item id → size of the item, such as the tokens of a passage.
+
+        Raises
+        ------
+        DataError
+            If an item has no size, or a size is not a positive number.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> table = pl.DataFrame({"query_id": [1, 1], "doc_id": ["a", "b"], "rank": [1, 2]})
+        >>> sl.RankedLists.from_frame(table).with_sizes({"a": 120, "b": 80}).sizes.tolist()
+        [120.0, 80.0]
+        """
+        of_item = np.full(len(self.item_ids), np.nan)
+        row = self.item_ids.lookup(list(sizes))
+        values = np.array(list(sizes.values()), np.float64)
+        of_item[row[row >= 0]] = values[row >= 0]
+        shown = of_item[self.items]
+        wrong = np.flatnonzero(~((shown > 0) & (shown < np.inf)))
+        if wrong.size:
+            item = self.item_ids.values[int(self.items[wrong[0]])]
+            raise DataError(
+                f"sizes must be positive numbers for all candidates, got {shown[wrong[0]]:g} for item "
+                f"{item!r:.60}; correct it."
+            )
+        return replace(self, sizes=shown)
 
     def to_frame(self, *, names: bool = False) -> pl.DataFrame:
         """Return a polars table with one row per item; an empty list is one row of rank 0 without an item.

@@ -55,26 +55,34 @@ def read_candidate_table(path: Path) -> pl.DataFrame:
 
 def read_outcomes(source: Any) -> Interactions:
     """What happened, by user and item; rows with a relevance of 0 or below are left out."""
+    return read_judgments(source)[0]
+
+
+def read_judgments(source: Any) -> tuple[Interactions, Interactions | None]:
+    """What happened, and every judged row, relevant or not; None without rows that were judged irrelevant."""
     if isinstance(source, Interactions):
-        return source
+        return source, None
     if isinstance(source, str | Path):
         path = Path(source)
         if path.suffix in TREC_FORMATS:
-            return Interactions.of(_relevant_rows(_read_trec(path, JUDGMENT_COLUMNS)))
-        if path.suffix == ".json":
+            source = _read_trec(path, JUDGMENT_COLUMNS)
+        elif path.suffix == ".json":
             source = _read_json(path)
         else:
             table = read_table(path, None) if path.suffix in FORMATS and path.is_file() else None
             if table is None or not _has_relevance(table):
-                return read_interactions(source, training=False)
+                return read_interactions(source, training=False), None
             source = table
     source = _convert(source)
     if isinstance(source, Mapping):
         rows = _frame_of(source, "relevance").drop_nulls("item_id")
-        return Interactions.of(_relevant_rows(rows.with_columns(pl.col("^relevance$").fill_null(1.0))))
-    if hasattr(type(source), "columns") or hasattr(type(source), "column_names"):
-        source = _relevant_rows(collect_table(source))
-    return Interactions.of(source)
+        source = rows.with_columns(pl.col("^relevance$").fill_null(1.0))
+    elif not (hasattr(type(source), "columns") or hasattr(type(source), "column_names")):
+        return Interactions.of(source), None
+    judged, is_relevant = _mark_relevant(collect_table(source))
+    if is_relevant.all():
+        return Interactions.of(judged), None
+    return Interactions.of(judged.filter(is_relevant)), Interactions.of(judged)
 
 
 def _convert(source: Any) -> Any:
@@ -91,18 +99,18 @@ def _has_relevance(frame: pl.DataFrame) -> bool:
     return any(find_column(role, frame.columns) is None for role in REQUIRED)
 
 
-def _relevant_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    """Conventional names of the ids, without rows whose relevance is 0 or below."""
+def _mark_relevant(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    """Conventional names of the ids, and whether the relevance of each row is above 0."""
     frame = name_columns(frame, REQUIRED)
     name = next((column for column in frame.columns if plain_name(column) in RELEVANCE_NAMES), None)
     if name is None:
-        return frame
+        return frame, pl.Series([True]).new_from_index(0, frame.height)
     column = frame[name]
     if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise DataError(
             f"{name} must be a number or true and false in the truth, got {column.dtype}; cast it."
         )
-    return frame.filter(column.cast(pl.Float64) > 0).drop(name)
+    return frame.drop(name), (column.cast(pl.Float64) > 0).fill_null(False)
 
 
 def _read_json(path: Path) -> Any:
