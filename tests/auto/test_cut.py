@@ -278,7 +278,7 @@ def test_missing_judgments_are_said():
     judged = judged.filter(pl.col("query_id") != "q7")
     result = sl.cut(candidates, judged, cutoffs=FEW)
     assert "1 of 60 lists were left out: nothing is relevant for them in the truth" in result.notes
-    assert "of 30.0 candidates per list, 10.0 are judged; all others count as not relevant" in result.notes
+    assert "of 30.0 candidates per list, 10.0 are assessed; all others count as not relevant" in result.notes
 
 
 def questions(seed=0, n=300, n_passages=20):

@@ -335,7 +335,7 @@ def cut(
     """
     _check_options(users, sizes, max_size, min_relevant)
     metric, money = _check_aim(metric, gain, cost, cutoffs)
-    (truth, judged), history = read_judgments(truth), None if history is None else read_outcomes(history)
+    (truth, assessed), history = read_judgments(truth), None if history is None else read_outcomes(history)
     lists = _read(candidates, truth if history is None else history, sizes)
     n, notes = _count_candidates(lists, n_candidates)
     cutoffs = _list_cutoffs(cutoffs, n, lists, metric, money, history is not None, keep_order)
@@ -345,7 +345,7 @@ def cut(
             for name, cutoff in cutoffs.items()
         }
     counted = _find_labeled(lists, truth, users)
-    notes += _describe_judgments(lists.head(n), counted, truth, judged)
+    notes += _describe_judgments(lists.head(n), counted, truth, assessed)
     sampled = lists.take(
         counted[np.linspace(0, counted.size - 1, min(counted.size, MAX_USERS)).astype(np.int64)]
     )
@@ -410,7 +410,7 @@ def _check_options(users: object, sizes: object, max_size: object, min_relevant:
 def _check_aim(
     metric: str | None, gain: float | None, cost: float | None, cutoffs: Mapping[str, Cutoff] | None
 ) -> tuple[str, Money | None]:
-    """The metric and the money by which cutoffs are judged; those of the cutoffs if nothing is given."""
+    """The metric and the money by which cutoffs are assessed; those of the cutoffs if nothing is given."""
     if metric is None and gain is None and cost is None and cutoffs:
         aims = [cutoff for cutoff in cutoffs.values() if not isinstance(cutoff, FixedN)]
         amounts = {
@@ -462,9 +462,9 @@ def _keeps_order(cutoff: Cutoff) -> bool:
 
 
 def _describe_judgments(
-    lists: RankedLists, counted: Ints, truth: Interactions, judged: Interactions | None
+    lists: RankedLists, counted: Ints, truth: Interactions, assessed: Interactions | None
 ) -> tuple[str, ...]:
-    """How many candidates were judged, and how many lists were left out."""
+    """How many candidates were assessed, and how many lists were left out."""
     notes: tuple[str, ...] = ()
     n_out = len(lists) - counted.size
     if n_out:
@@ -472,9 +472,9 @@ def _describe_judgments(
             f"{n_out:,} of {len(lists):,} lists were left out: nothing is relevant for them in the truth",
         )
     lists = lists.take(counted)
-    in_truth = label_lists(lists, truth if judged is None else judged)
+    in_truth = label_lists(lists, truth if assessed is None else assessed)
     mean, longest = in_truth.n_retrieved.mean(), lists.lengths.mean()
-    verb = "in the truth" if judged is None else "judged"
+    verb = "in the truth" if assessed is None else "assessed"
     return (
         *notes,
         f"of {longest:,.1f} candidates per list, {mean:,.1f} are {verb}; all others count as not relevant",

@@ -59,7 +59,7 @@ def read_outcomes(source: Any) -> Interactions:
 
 
 def read_judgments(source: Any) -> tuple[Interactions, Interactions | None]:
-    """What happened, and every judged row, relevant or not; None without rows that were judged irrelevant."""
+    """What happened, and every assessed row, relevant or not; None without rows that were assessed irrelevant."""
     if isinstance(source, Interactions):
         return source, None
     if isinstance(source, str | Path):
@@ -79,10 +79,10 @@ def read_judgments(source: Any) -> tuple[Interactions, Interactions | None]:
         source = rows.with_columns(pl.col("^relevance$").fill_null(1.0))
     elif not (hasattr(type(source), "columns") or hasattr(type(source), "column_names")):
         return Interactions.of(source), None
-    judged, is_relevant = _mark_relevant(collect_table(source))
+    assessed, is_relevant = _mark_relevant(collect_table(source))
     if is_relevant.all():
-        return Interactions.of(judged), None
-    return Interactions.of(judged.filter(is_relevant)), Interactions.of(judged)
+        return Interactions.of(assessed), None
+    return Interactions.of(assessed.filter(is_relevant)), Interactions.of(assessed)
 
 
 def _convert(source: Any) -> Any:
