@@ -59,7 +59,7 @@ def read_outcomes(source: Any) -> Interactions:
 
 
 def read_judgments(source: Any) -> tuple[Interactions, Interactions | None]:
-    """What happened, and every assessed row, relevant or not; None without rows that were assessed irrelevant."""
+    """What happened, and all assessed rows if some of them are not relevant."""
     if isinstance(source, Interactions):
         return source, None
     if isinstance(source, str | Path):
