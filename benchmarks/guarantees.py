@@ -1,46 +1,40 @@
-"""Guarantees on real data: kept after deployment, watched by a monitor, and adapted under drift.
+"""Guarantees after deployment: how often they are broken on the next basket, and how many users they cover.
 
-Run: python benchmarks/guarantees.py [simulation | monitor | adaptive | dataset ...]; writes
-results/guarantees.json.
+    python benchmarks/guarantees.py [simulation | drift | dataset ...]  # writes results/guarantees.json
 
-`simulation`: N_SIMULATIONS draws of users from populations whose true means are known.
+`simulation`: users drawn again and again from populations whose true means are known.
 
-`splits`: the last basket of every user is the future. On everything before it a model is deployed as
-`sl.fit(cutoff=Guarantee(...))` does it: users are kept back, the model trains without their last known
-basket, the guarantee is tested on that basket, and `observe` adds it. This is done N_FITS times with other
-kept-back users. For each model, the calibration users (half of those kept back, at most 1,500) and the test
-users (half of all) are drawn N_SPLITS / N_FITS times. A guarantee is kept if the mean over the test users
-meets the level. `next_basket` measures it on the future baskets of the test users, `same_time` on the
-kept-back users who did not calibrate.
+`drift`: twelve generated periods whose relevance follows a season, a random walk, a trend or a step, and a
+thirteenth that decides. A threshold is tested on the last period, on each of the last four, on these with
+their largest fall as a margin, or it moves after every period by how much the level was missed (adaptive
+conformal inference, Gibbs and Candès 2021; the steps are a fifth of the range).
 
-In both, `hoeffding_bentkus` is the method of release 0.2 on the same users: half of them define a grid of 25
-thresholds, the others test each one (Bates et al. 2021), with Bonferroni's correction for precision.
+Datasets: the last baskets are rolled back one by one (N_ORIGINS times). On what is left, a guarantee is made
+as `sl.fit(cutoff=Guarantee(...))` does it, with three levels of each kind, and measured on the next baskets:
+`one` tests the last basket of the users that are kept back, `four` also the three baskets before, `next` adds
+the margin. Levels of precision are shares of the precision of top-5 lists. `max_empty` is measured over the
+lists of all users: `buyers` tests it on the users with a held-out basket, as releases before 0.4 did.
 """
 
 import json
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from machine import RESULTS, describe, save_results
-from scipy.special import xlogy
-from scipy.stats import binom
 
 import shortlist as sl
-from shortlist.auto.fit import in_history
+from shortlist.auto.fit import GuaranteeData, keep_back
+from shortlist.auto.validation import last_baskets
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.threshold import count_above, running_minimum
+from shortlist.cutoff.threshold import compared_values, count_above
 from shortlist.data.labeled import LabeledLists, label_lists
 from shortlist.errors import InfeasibleError
 
-N_SPLITS, N_FITS, N_SIMULATIONS = 500, 2, 1_000
-MAX_CALIBRATION = 1_500  # users
-N_CANDIDATES = 50
-CONFIDENCE = 0.9
-MAX_EMPTY = 0.2
-N_RUNS, N_DAYS, CHANGE, N_DAILY = 1_000, 100, 50, 50
-FALSE_ALARMS = 0.05
+N_ORIGINS, N_SIMULATIONS, N_STREAMS, N_PERIODS = 6, 1_000, 200, 13
+N_CANDIDATES, CONFIDENCE, STEP = 50, 0.9, 0.2
 MODELS = {
     "ta-feng": (sl.Popularity(), sl.PersonalFrequency(decay=0.9)),
     "complete-journey": (sl.Popularity(), sl.PersonalFrequency(decay=0.9)),
@@ -48,307 +42,222 @@ MODELS = {
     "ml-100k": (sl.Popularity(), sl.EASE()),
     "ml-1m": (sl.Popularity(), sl.EASE()),
 }
+LEVELS = {"precision": (0.6, 0.8, 1.0), "recall": (0.5, 0.7, 0.9), "empty": (0.1, 0.2, 0.3)}
 
 
-class Deployed:
-    """A model trained without the last known baskets of the kept-back users, and its candidates."""
-
-    def __init__(self, model, split, seed):
-        known = split.train_valid
-        holdout = sl.split.last_basket(known)
-        users = holdout.test.active_users
-        rng = np.random.default_rng([seed, 1])
-        kept = np.zeros(known.n_users, bool)
-        kept[rng.permutation(users)[: round(0.6 * users.size)]] = True
-        training = known.where(in_history(known, holdout.train_valid) | ~kept[known.user])
-        tested = holdout.test.where(kept[holdout.test.user])
-        fitted = model.clone().fit(training)
-        self.calibration = candidates(fitted, tested)
-        fitted.observe(tested)
-        self.future = candidates(fitted, split.test)
+def build(kind: str, level: float, **options) -> Guarantee:
+    """A guarantee of this kind."""
+    name = "max_empty" if kind == "empty" else f"min_{kind}"
+    return Guarantee(**{name: level}, confidence=CONFIDENCE, n_candidates=N_CANDIDATES, **options)
 
 
-def candidates(model, truth):
-    """Labeled top candidates just before each user's basket."""
-    users = truth.users.to_ids(truth.active_users)
-    lists = model.recommend(users, N=N_CANDIDATES, at=truth)
-    return label_lists(replace(lists, source=None), truth)
-
-
-def fit_by_betting(labels: LabeledLists, guarantee: Guarantee) -> float | None:
-    """The threshold of `Guarantee` on these users; None if there is none."""
+def test_baskets(guarantee: Guarantee, baskets: list[LabeledLists]) -> Guarantee | None:
+    """A copy, fitted on these baskets, the latest one last; None if no threshold passes."""
+    fresh = guarantee.clone()
     try:
-        fresh = guarantee.clone()
-        fresh._fit_labels(labels, None)
+        fresh._test([(labels, None) for labels in baskets])
     except InfeasibleError:
         return None
-    return fresh.threshold_
-
-
-def fit_by_halves(labels: LabeledLists, guarantee: Guarantee) -> float | None:
-    """The threshold of release 0.2: one half of the users defines a grid, the other half tests it."""
-    shuffled = np.random.default_rng(0).permutation(len(labels.lists)).astype(np.int32)
-    grid = quantile_grid(labels.take(shuffled[::2]))
-    test = labels.take(shuffled[1::2])
-    values, delta = running_minimum(test.lists.scores, test.lists), 1 - guarantee.confidence
-    limit = guarantee._limit(guarantee._level())
-    losses = [guarantee._losses(test, count_above(values, test.lists, threshold)) for threshold in grid]
-    p = np.array([hoeffding_bentkus(loss[~np.isnan(loss)], limit) for loss in losses])
-    if guarantee.max_empty is None:
-        passed = np.flatnonzero(p <= delta / p.size)
-        return float(grid[passed[-1]]) if passed.size else None
-    passed = np.flatnonzero(np.logical_and.accumulate(p[::-1] <= delta)[::-1])
-    return float(grid[passed[0]]) if passed.size else None
-
-
-def quantile_grid(labels: LabeledLists, n_thresholds: int = 25) -> np.ndarray:
-    """Thresholds between which the number of shown items grows geometrically."""
-    ordered = np.sort(running_minimum(labels.lists.scores, labels.lists))[::-1]
-    counts = np.geomspace(max(0.02 * len(labels.lists), 1), ordered.size, n_thresholds)
-    at = np.minimum(counts.astype(int), ordered.size - 1)
-    return np.append(np.unique(ordered[at])[::-1][: n_thresholds - 1], -np.inf)
-
-
-def hoeffding_bentkus(losses: np.ndarray, limit: float) -> float:
-    """p-value of the hypothesis that the mean loss exceeds the limit (Bates et al. 2021)."""
-    n = losses.size
-    if n == 0:
-        return 1.0
-    low = min(losses.mean(), limit)
-    gap = xlogy(low, low / limit) + xlogy(1 - low, (1 - low) / (1 - limit))
-    return min(1.0, np.exp(-n * gap), np.e * binom.cdf(np.ceil(losses.sum() - 1e-9), n, limit))
-
-
-METHODS = {"betting": fit_by_betting, "hoeffding_bentkus": fit_by_halves}
-
-
-class Rates:
-    """The guaranteed mean and the coverage of any users at any threshold."""
-
-    def __init__(self, labels: LabeledLists, guarantee: Guarantee) -> None:
-        self.labels, self.guarantee, self.cache = labels, guarantee, {}
-        self.values = running_minimum(labels.lists.scores, labels.lists)
-
-    def at(self, threshold: float, numbers=slice(None)) -> tuple[float, float]:
-        """(mean precision over covered users, or share of empty lists; share of users with a list)."""
-        if threshold not in self.cache:
-            lengths = count_above(self.values, self.labels.lists, threshold)
-            self.cache = {threshold: (lengths, self.guarantee._losses(self.labels, lengths))}
-        lengths, losses = (values[numbers] for values in self.cache[threshold])
-        covered = float((lengths > 0).mean())
-        mean = float(np.nanmean(losses)) if covered or self.guarantee.max_empty is not None else 0.0
-        return (mean if self.guarantee.max_empty is not None else 1 - mean), covered
+    return fresh
 
 
 class Outcomes:
-    """What happened to one guarantee in many draws of users."""
+    """What happened to guarantees of one kind."""
 
-    def __init__(self, guarantee: Guarantee) -> None:
-        self.guarantee, self.means, self.covered, self.broken = guarantee, [], [], 0
+    def __init__(self) -> None:
+        self.n = self.guaranteed = self.broken = 0
+        self.worst = 0.0
+        self.covered, self.items = [], []
 
-    def add(self, threshold: float | None, rates: Rates, numbers=slice(None)) -> None:
-        """Record one draw; without a threshold nothing is guaranteed and nothing is shown."""
-        if threshold is None:
-            self.covered.append(0.0)
+    def add(self, cut: Guarantee | None, future: LabeledLists) -> None:
+        """Measure one guarantee; without one, nothing is shown."""
+        if cut is None:
+            self.count(None, 0.0, 0.0, 1.0)
             return
-        mean, covered = rates.at(threshold, numbers)
-        limit = self.guarantee.min_precision
-        self.means.append(mean)
+        lengths = count_above(compared_values(future.lists, cut.on_), future.lists, cut.threshold_)
+        lengths = np.minimum(lengths, cut.longest_).astype(np.int32)
+        losses, covered = cut._losses(future, lengths), float((lengths > 0).mean())
+        loss = float(np.nanmean(losses)) if np.isfinite(losses).any() else 0.0
+        self.count(loss, covered, float(lengths.mean()), cut._limit(cut._level()))
+
+    def count(self, loss: float | None, covered: float, items: float, limit: float) -> None:
+        """Add a mean loss (None: nothing was guaranteed) and what was shown."""
+        self.n += 1
+        self.guaranteed += loss is not None
+        self.broken += loss is not None and loss > limit
+        self.worst = max(self.worst, (loss or 0.0) - limit)
         self.covered.append(covered)
-        self.broken += mean > self.guarantee.max_empty if limit is None else mean < limit
+        self.items.append(items)
 
     def to_dict(self) -> dict[str, object]:
-        """Numbers for JSON; coverage counts a draw without a guarantee as 0."""
+        """Numbers for JSON; coverage and items count a fit without a guarantee as 0."""
         return {
-            "draws": len(self.covered),
-            "guaranteed": len(self.means),
-            "broken": int(self.broken),
-            "mean": float(np.mean(self.means)) if self.means else None,
-            "coverage": float(np.mean(self.covered)),
+            "fits": self.n,
+            "guaranteed": self.guaranteed,
+            "broken": self.broken,
+            "largest_miss": round(self.worst, 4),
+            "coverage": round(float(np.mean(self.covered)), 4),
+            "items": round(float(np.mean(self.items)), 2),
         }
 
 
-def guarantees(labels: LabeledLists) -> dict[str, Guarantee]:
-    """The guarantees that are tried on these lists."""
-    shared = {"confidence": CONFIDENCE, "n_candidates": N_CANDIDATES}
-    precision = Guarantee(min_precision=typical_precision(labels), **shared)
-    return {"precision": precision, "empty": Guarantee(max_empty=MAX_EMPTY, **shared)}
+def to_dicts(outcomes: dict[str, Outcomes]) -> dict[str, object]:
+    """Numbers for JSON, by variant."""
+    return {name: outcome.to_dict() for name, outcome in outcomes.items()}
 
 
-def splits(name: str, model) -> dict[str, object]:
-    """How often guarantees were made and broken in random splits of the users, and how many they cover."""
-    split = sl.split.last_basket(sl.load_dataset(name))
-    deployed = [Deployed(model, split, seed) for seed in range(N_FITS)]
-    result: dict[str, object] = {"users": int(split.test.active_users.size)}
-    for kind, guarantee in guarantees(deployed[0].calibration).items():
-        outcomes = {
-            (method, when): Outcomes(guarantee) for method in METHODS for when in ("next_basket", "same_time")
-        }
-        for fit, lists in enumerate(deployed):
-            now, later = Rates(lists.calibration, guarantee), Rates(lists.future, guarantee)
-            for number in range(N_SPLITS // N_FITS):
-                rng = np.random.default_rng([fit, number, 2])
-                pool = rng.permutation(len(lists.calibration.lists))
-                half = min(pool.size // 2, MAX_CALIBRATION)
-                test = rng.permutation(len(lists.future.lists))[: len(lists.future.lists) // 2]
-                sample = lists.calibration.take(np.sort(pool[:half]).astype(np.int32))
-                for method, fit_threshold in METHODS.items():
-                    threshold = fit_threshold(sample, guarantee)
-                    outcomes[method, "same_time"].add(threshold, now, pool[half:])
-                    outcomes[method, "next_basket"].add(threshold, later, test)
-        result[kind] = describe_outcomes(guarantee, outcomes)
-    return result
+# ------------------------------------------------------------------ real baskets
+def label(model, truth) -> LabeledLists:
+    """Candidates of the users of a basket just before it, with what they bought."""
+    users = truth.users.to_ids(truth.active_users)
+    return label_lists(replace(model.recommend(users, N=N_CANDIDATES, at=truth), source=None), truth)
 
 
-def describe_outcomes(guarantee: Guarantee, outcomes: dict[tuple[str, str], Outcomes]) -> dict[str, object]:
-    """The level and the outcomes by method and by what was measured."""
-    result: dict[str, object] = {"level": guarantee._level(), "confidence": CONFIDENCE}
-    for (method, when), outcome in outcomes.items():
-        result.setdefault(method, {})[when] = outcome.to_dict()
-    return result
+def label_everyone(model, truth) -> LabeledLists:
+    """Candidates of all known users as of now; which lists are empty needs no outcome."""
+    return label_lists(replace(model.recommend(N=N_CANDIDATES), source=None), truth)
 
 
-def simulate(rng: np.random.Generator, n_users: int, spread: float) -> LabeledLists:
-    """Candidates whose relevance grows with the score; `spread`: how much users differ."""
-    scores = rng.normal(size=(n_users, 10)).astype(np.float32) + spread * rng.normal(size=(n_users, 1))
-    chance = 1 / (1 + np.exp(2.0 - 1.2 * scores))
-    ranked = np.argsort(-scores, axis=1)
-    relevant = np.take_along_axis(rng.random(scores.shape) < chance, ranked, axis=1)
-    lists = top_candidates(scores.astype(np.float32))
+class Origin:
+    """A model as `sl.fit` deploys it on what is known so far, and what came next."""
+
+    def __init__(self, model, data, future, earlier: Callable[[int], tuple]) -> None:
+        kept: GuaranteeData = keep_back(data, last_baskets(data)[0], seed=0)
+        history, truth = kept.tested.history, kept.tested.truth
+        deployed = model.clone().fit(history)
+        buyers = label(deployed, truth)
+        deployed.observe(truth)
+        everyone = label_everyone(deployed, truth)
+        before = [earlier(number) for number, _ in reversed([*enumerate(kept.earlier, 1)])]
+        self.buyers = [*(each[0] for each in before), buyers]
+        self.everyone = [*(each[1] for each in before), everyone]
+        self.next = label(deployed, future)
+        deployed.observe(future)
+        self.next_everyone = label_everyone(deployed, future)
+
+
+def origins(name: str, model) -> list[Origin]:
+    """The origins of one dataset, the latest first; models of earlier baskets are shared."""
+    folds = last_baskets(sl.load_dataset(name), N_ORIGINS + 4)
+    shared: dict[int, tuple[LabeledLists, LabeledLists]] = {}
+
+    def earlier(number: int) -> tuple[LabeledLists, LabeledLists]:
+        """Lists of a model that was trained before a fold."""
+        if number not in shared:
+            fitted = model.clone().fit(folds[number].history)
+            shared[number] = label(fitted, folds[number].truth), label_everyone(fitted, folds[number].truth)
+        return shared[number]
+
+    return [
+        Origin(model, folds[at].history, folds[at].truth, lambda number, at=at: earlier(at + 1 + number))
+        for at in range(N_ORIGINS)
+    ]
+
+
+def typical_precision(labels: LabeledLists) -> float:
+    """The mean precision of top-5 lists."""
+    first = np.minimum(np.diff(labels.lists.indptr), 5)
+    total = labels.prefixes.hits[labels.lists.indptr[:-1] + first - 1]
+    return float((total / np.maximum(first, 1)).mean())
+
+
+def next_baskets(name: str, model) -> dict[str, object]:
+    """Guarantees at each origin and level, measured on the next baskets."""
+    outcomes = {kind: {name: Outcomes() for name in ("one", "four", "next")} for kind in LEVELS}
+    outcomes["empty"]["buyers"] = Outcomes()
+    for origin in origins(name, model):
+        scale = typical_precision(origin.buyers[-1])
+        for kind, levels in LEVELS.items():
+            is_empty = kind == "empty"
+            baskets = origin.everyone if is_empty else origin.buyers
+            future = origin.next_everyone if is_empty else origin.next
+            for level in levels:
+                guarantee = build(kind, level * scale if kind == "precision" else level)
+                fits = {
+                    "one": test_baskets(guarantee, baskets[-1:]),
+                    "four": test_baskets(guarantee, baskets),
+                    "next": test_baskets(guarantee.clone().set_params(horizon="next"), baskets),
+                }
+                if is_empty:
+                    fits["buyers"] = test_baskets(guarantee, origin.buyers[-1:])
+                for variant, cut in fits.items():
+                    outcomes[kind][variant].add(cut, future)
+    return {kind: to_dicts(variants) for kind, variants in outcomes.items()}
+
+
+# ------------------------------------------------------------------ generated users
+def simulate(rng: np.random.Generator, n_users: int, shift: float = 0.0) -> LabeledLists:
+    """Candidates whose relevance grows with the score; `shift` moves the log-odds of all of them."""
+    scores = rng.normal(size=(n_users, 10)) + 0.5 * rng.normal(size=(n_users, 1))
+    scores = -np.sort(-scores.astype(np.float32), axis=1)
+    relevant = rng.random(scores.shape) < 1 / (1 + np.exp(2.0 - 1.2 * scores - shift))
     n_relevant = relevant.sum(axis=1).astype(np.int32)
-    return LabeledLists(lists, relevant.ravel(), n_relevant, np.arange(n_users, dtype=np.int32))
+    return LabeledLists(
+        top_candidates(scores), relevant.ravel(), n_relevant, np.arange(n_users, dtype=np.int32)
+    )
 
 
 def simulation() -> dict[str, object]:
     """Violations where the truth is known: new users for every fit, 100,000 other users as truth."""
+    population = simulate(np.random.default_rng(7), 100_000)
+    guarantees = {"precision": 0.3, "empty": 0.2, "recall": 0.8}
     result: dict[str, object] = {}
     for n_users in (150, 500, 2_000):
-        population = simulate(np.random.default_rng([n_users, 7]), 100_000, 0.5)
-        for kind, guarantee in guarantees(population).items():
-            rates = Rates(population, guarantee)
-            outcomes = {(method, "truth"): Outcomes(guarantee) for method in METHODS}
-            for number in range(N_SIMULATIONS):
-                sample = simulate(np.random.default_rng([n_users, number]), n_users, 0.5)
-                for method, fit_threshold in METHODS.items():
-                    outcomes[method, "truth"].add(fit_threshold(sample, guarantee), rates)
-            result[f"{kind}, {n_users} users"] = describe_outcomes(guarantee, outcomes)
+        outcomes = {kind: Outcomes() for kind in guarantees}
+        for number in range(N_SIMULATIONS):
+            sample = simulate(np.random.default_rng([n_users, number]), n_users)
+            for kind, level in guarantees.items():
+                outcomes[kind].add(test_baskets(build(kind, level), [sample]), population)
+        result[f"{n_users} users"] = to_dicts(outcomes)
     return result
 
 
-def typical_precision(labels: LabeledLists) -> float:
-    """The guaranteed level: 80% of the precision of top-5 lists, rounded to two digits."""
-    first = np.minimum(np.diff(labels.lists.indptr), 5)
-    total = labels.prefixes.hits[labels.lists.indptr[:-1] + first - 1]
-    return float(f"{0.8 * (total / np.maximum(first, 1)).mean():.2g}")
+DRIFTS: dict[str, Callable[[np.random.Generator, np.ndarray], np.ndarray]] = {
+    "none": lambda rng, t: np.zeros(t.size),
+    "season": lambda rng, t: 0.5 * np.sin(2 * np.pi * (t / 12 + rng.random())),
+    "walk": lambda rng, t: np.cumsum(rng.normal(0, 0.15, t.size)),
+    "trend": lambda rng, t: -0.05 * t,
+    "step": lambda rng, t: np.where(t >= rng.integers(1, t.size), -0.6, 0.0),
+}
 
 
-# ------------------------------------------------------------------ drift
-def daily_values(name: str = "online-retail") -> tuple[LabeledLists, np.ndarray]:
-    """Labeled candidates of one model, and the precision of its top-5 lists."""
-    split = sl.split.last_basket(sl.load_dataset(name))
-    labels = candidates(sl.PersonalFrequency(decay=0.9).fit(split.train_valid), split.test)
-    first = np.minimum(np.diff(labels.lists.indptr), 5)
-    return labels, labels.prefixes.hits[labels.lists.indptr[:-1] + first - 1] / first
+def move_threshold(guarantee: Guarantee, periods: list[LabeledLists]) -> Guarantee | None:
+    """Fit on the first period; after each one move the threshold by the shortfall of the mean."""
+    cut = test_baskets(guarantee, periods[:1])
+    if cut is None:
+        return None
+    grid = cut.grid_[np.isfinite(cut.grid_)][::-1]  # ascending; the position is a share of it
+    position = float(np.searchsorted(grid, cut.threshold_)) / grid.size
+    for labels in periods[1:]:
+        lengths = count_above(compared_values(labels.lists, cut.on_), labels.lists, cut.threshold_)
+        losses = cut._losses(labels, lengths)
+        loss = float(np.nanmean(losses)) if np.isfinite(losses).any() else 0.0
+        limit = cut._limit(cut._level())
+        position = max(0.0, position + STEP * np.clip((loss - limit) / (1 - limit), -1, 1))
+        cut.threshold_ = float(np.interp(position, np.arange(grid.size) / grid.size, grid))
+        cut.threshold_ = np.inf if position >= 1 else cut.threshold_
+    return cut
 
 
-def monitor_runs(values: np.ndarray, level: float, guarantee: str, loss: float, seed: int, n: int) -> dict:
-    """Alarms of n runs of N_DAYS days; from day CHANGE on, a value is replaced with probability `loss`."""
-    alarms, early, delays, since = 0, 0, [], []
-    for run in range(n):
-        rng = np.random.default_rng([seed, run])
-        monitor = sl.GuaranteeMonitor(
-            None if guarantee == "calibration" else level,
-            guarantee=guarantee,
-            false_alarms=FALSE_ALARMS,
-            **({"tolerance": 0.0} if guarantee == "calibration" else {}),
-        )
-        for day in range(N_DAYS):
-            drawn = rng.choice(values, N_DAILY)
-            if day >= CHANGE and loss:
-                hit = rng.random(N_DAILY) < loss
-                broken = {"precision": 0.0, "empty": 1.0, "calibration": -level}[guarantee]
-                drawn = np.where(hit, broken, drawn)
-            monitor.update(drawn, at=day)
-            if monitor.status == "alarm":
-                break
-        if monitor.alarm_at is not None:
-            alarms += 1
-            day = int(monitor.alarm_at)
-            early += day < CHANGE
-            if loss and day >= CHANGE:
-                delays.append(day - CHANGE + 1)
-                since.append(int(monitor.since) - CHANGE)
-    return {
-        "runs": n,
-        "alarms": alarms / n,
-        "alarms_before_change": early / n,
-        "median_delay_days": float(np.median(delays)) if delays else None,
-        "median_delay_lists": float(np.median(delays)) * N_DAILY if delays else None,
-        "since_median_error_days": float(np.median(since)) if since else None,
-    }
-
-
-def monitoring(values: np.ndarray) -> dict[str, object]:
-    """False alarms at the level that is exactly met, and delays after a change."""
-    mean = float(values.mean())
-    kinds = {
-        "precision": (values, mean),
-        "empty": ((values == 0).astype(float), float((values == 0).mean())),
-        "calibration": (values - mean, mean),
-    }
-    found: dict[str, object] = {"false_alarms_allowed": FALSE_ALARMS, "lists_per_day": N_DAILY}
-    for seed, (kind, (drawn, level)) in enumerate(kinds.items()):
-        found[kind] = {"level": level} | {
-            label: monitor_runs(drawn, level, kind, loss, seed, n)
-            for label, loss, n in (
-                ("no_change", 0.0, N_RUNS),
-                ("change_20%", 0.2, N_RUNS // 4),
-                ("change_50%", 0.5, N_RUNS // 4),
-            )
-        }
-    return found
-
-
-def adaptive(
-    labels: LabeledLists, n_runs: int = 5, n_updates: int = 200, size: int = 100
-) -> dict[str, object]:
-    """Long-run precision of a fixed and of an adapted threshold; from update 100 on, 60% of hits vanish."""
-    lists, level = labels.lists, typical_precision(labels)
-    fixed, adapted, slack = [], [], []
-    for run in range(n_runs):
-        rng = np.random.default_rng([run, 5])
-        cut = Guarantee(min_precision=level, confidence=CONFIDENCE, n_candidates=N_CANDIDATES)
-        cut._fit_labels(labels.take(np.sort(rng.permutation(len(lists))[:1000]).astype(np.int32)), None)
-        first, rates = cut, ([], [])
-        for t in range(n_updates):
-            numbers = rng.choice(len(lists), size, replace=False).astype(np.int32)
-            part = labels.take(numbers)
-            hits = part.relevant & (rng.random(part.relevant.size) < (1.0 if t < 100 else 0.4))
-            item = part.lists.item_ids.to_ids(part.lists.items[hits])
-            user = part.lists.users.to_ids(np.repeat(np.arange(len(part.lists)), part.lists.lengths)[hits])
-            truth = sl.Interactions.from_tuples(list(zip(user.to_list(), item.to_list(), strict=True)))
-            for one, into in ((first, rates[0]), (cut, rates[1])):
-                rate = one.batch_rate(one.apply(part.lists), truth, users=part.lists.users.values)
-                into.append(1.0 if rate is None else rate)
-            cut = cut.update(cut.apply(part.lists), truth, users=part.lists.users.values)
-        means = np.cumsum(rates[1]) / np.arange(1, n_updates + 1)
-        bounds = np.array([first.bound(t) for t in range(1, n_updates + 1)])
-        slack.append(float((means - (level - bounds)).min()))
-        fixed.append(float(np.mean(rates[0])))
-        adapted.append(float(means[-1]))
-    return {
-        "level": level,
-        "runs": n_runs,
-        "updates": n_updates,
-        "lists_per_update": size,
-        "step": first.step,
-        "mean_precision_fixed": float(np.mean(fixed)),
-        "mean_precision_adapted": float(np.mean(adapted)),
-        "lowest_mean_adapted": float(np.min(adapted)),
-        "bound_at_end": float(bounds[-1]),
-        "smallest_slack_at_any_time": float(np.min(slack)),
-        "runs_within_bound_at_all_times": float(np.mean([one >= 0 for one in slack])),
-    }
+def drift() -> dict[str, object]:
+    """Guarantees on streams that change, measured on the period after the last one that is known."""
+    result: dict[str, object] = {}
+    for number, (name, path) in enumerate(DRIFTS.items()):
+        outcomes = {variant: Outcomes() for variant in ("one", "four", "next", "moving")}
+        for stream in range(N_STREAMS):
+            rng = np.random.default_rng([number, stream])
+            shifts = path(rng, np.arange(N_PERIODS))
+            periods = [simulate(rng, 500, shift) for shift in shifts[:-1]]
+            future = simulate(rng, 10_000, shifts[-1])
+            for level in (0.18, 0.24, 0.30):
+                guarantee = build("precision", level)
+                outcomes["one"].add(test_baskets(guarantee, periods[-1:]), future)
+                outcomes["four"].add(test_baskets(guarantee, periods[-4:]), future)
+                careful = guarantee.clone().set_params(horizon="next")
+                outcomes["next"].add(test_baskets(careful, periods[-4:]), future)
+                outcomes["moving"].add(move_threshold(guarantee, periods), future)
+        result[name] = to_dicts(outcomes)
+    return result
 
 
 def save(keys: tuple[str, ...], outcome: dict[str, object]) -> None:
@@ -359,23 +268,18 @@ def save(keys: tuple[str, ...], outcome: dict[str, object]) -> None:
     for key in keys[:-1]:
         place = place.setdefault(key, {})
     place[keys[-1]] = outcome
-    print(*keys, outcome, flush=True)
+    print(*keys, json.dumps(outcome), flush=True)
     save_results("guarantees", result | {"machine": describe()})
 
 
 def main(names: list[str]) -> None:
-    """Run everything, or some of it: the names of datasets, "simulation", "monitor", "adaptive"."""
-    for name in [name for name in names or MODELS if name in MODELS]:
-        for model in MODELS[name]:
-            save(("splits", name, type(model).__name__), splits(name, model))
-    runs = {
-        "simulation": simulation,
-        "monitor": lambda: monitoring(daily_values()[1]),
-        "adaptive": lambda: adaptive(daily_values()[0]),
-    }
-    for name, run in runs.items():
+    """Run everything, or some of it."""
+    for name, run in {"simulation": simulation, "drift": drift}.items():
         if not names or name in names:
             save((name,), run())
+    for name in [name for name in names or MODELS if name in MODELS]:
+        for model in MODELS[name]:
+            save(("next_baskets", name, type(model).__name__), next_baskets(name, model))
 
 
 if __name__ == "__main__":

@@ -359,7 +359,6 @@ def run_scripts(page: str) -> str:
         "daily_papers.py",
         "push_with_cost.py",
         "weekly_offers.py",
-        "two_weeks.py",
     ):
         command = [sys.executable, str(EXAMPLES.parents[1] / "examples" / script)]
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.rstrip()

@@ -91,7 +91,6 @@ def run_example(name: str, capsys, monkeypatch, *flags: str) -> str:
         ("next_basket.py", False),
         ("daily_papers.py", True),
         ("push_with_cost.py", True),
-        ("two_weeks.py", True),
         pytest.param("weekly_offers.py", True, marks=pytest.mark.real),
     ],
 )

@@ -11,7 +11,6 @@ from shortlist.auto.fit import fit as fit
 from shortlist.core.threads import set_threads as set_threads
 from shortlist.cutoff.allocation import Allocation as Allocation
 from shortlist.cutoff.allocation import allocate as allocate
-from shortlist.cutoff.monitor import GuaranteeMonitor as GuaranteeMonitor
 from shortlist.data.datasets import load_dataset as load_dataset
 from shortlist.data.files import read_interactions as read_interactions
 from shortlist.data.ids import IdMap as IdMap

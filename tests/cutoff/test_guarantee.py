@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from shortlist.cutoff import Guarantee, top_candidates
-from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
-from shortlist.errors import ConfigError, InfeasibleError
+from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.kernels.significance import bet_on_losses
 
 N_ITEMS = 8
@@ -46,7 +45,7 @@ TRUE = label_lists(*BIG)
         ({"min_precision": 0.5}, 0, 120, 1000),
         ({"min_precision": 0.7, "over": "users"}, 1, 120, 300),
         ({"max_empty": 0.2}, 2, 120, 300),
-        ({"min_recall": 0.8}, 3, 120, 300),
+        ({"min_recall": 0.8, "on": "score"}, 3, 120, 300),
     ],
 )
 def test_guarantee_holds_with_the_stated_confidence(params, which, n_users, trials):
@@ -179,7 +178,7 @@ def test_bets_against_a_slow_oracle(limit, alpha, scale):
 
 def test_no_list_that_counts_is_no_evidence():
     assert bet_on_losses(np.full(5, np.nan), 0.5, 0.1) == 0
-    assert Guarantee(max_empty=0.5)._p_value(np.zeros(0), 0.5) == 1
+    assert Guarantee(max_empty=0.5)._p_value([np.zeros(0)], 0.5) == 1
 
 
 @pytest.mark.parametrize("limit", [0.1, 0.5, 0.93])
@@ -201,7 +200,7 @@ def test_exact_p_value_of_empty_lists():
     """1 of 20 lists is empty: P(X ≤ 1) for a binomial with 20 draws."""
     losses = np.repeat([1.0, 0.0], [1, 19])
     expected = 0.7**20 + 20 * 0.3 * 0.7**19
-    assert Guarantee(max_empty=0.3)._p_value(losses, 0.3) == pytest.approx(expected)
+    assert Guarantee(max_empty=0.3)._p_value([losses], 0.3) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +210,7 @@ def test_exact_p_value_of_empty_lists():
         ({"min_precision": 1.5}, "min_precision must be a number above 0 and below 1"),
         ({"min_precision": 0.5, "confidence": 1.0}, "confidence must be a number above 0 and below 1"),
         ({"min_precision": 0.5, "over": "days"}, "over must be one of"),
-        ({"min_precision": 0.5, "on": "rank"}, "on must be one of score, probability"),
+        ({"min_precision": 0.5, "on": "place"}, "on must be one of auto, score, probability, rank"),
         (
             {"min_precision": 0.5, "n_thresholds": 0},
             "n_thresholds must be a whole number between 1",
@@ -270,16 +269,141 @@ def test_guarantee_of_recall_shows_as_little_as_it_can():
     assert "lists keep on average at least 95.0% of the relevant candidates, with confidence" in repr(strict)
 
 
-def test_recall_is_not_updated_from_shown_lists():
+def test_two_levels_and_infeasible_recall_are_refused():
     lists, truth = world(np.random.default_rng(5), 300)
-    cut = Guarantee(min_recall=0.6).fit(lists, truth)
-    with pytest.raises(ConfigError, match="fit it again on complete lists"):
-        cut.update(cut.apply(lists), truth)
-    with pytest.raises(ConfigError, match="fit the guarantee again on complete lists"):
-        GuaranteeMonitor.of(cut)
     with pytest.raises(
         ConfigError, match="exactly one of min_precision, max_empty, min_recall, got max_empty and"
     ):
         Guarantee(min_recall=0.5, max_empty=0.1)
     with pytest.raises(InfeasibleError, match="the highest recall that can be guaranteed is"):
         Guarantee(min_recall=0.999).fit(lists, truth)
+
+
+# ------------------------------------------------------------------ several baskets
+def drifting(rng, n_users, shift, growth=1.0):
+    """(candidates, truth) of one basket: relevance moves by `shift`, scores grow by a factor."""
+    scores = rng.normal(size=(n_users, N_ITEMS)).astype(np.float32)
+    bought = rng.random(scores.shape) < 1 / (1 + np.exp(1.5 - 1.5 * scores - shift))
+    table = np.column_stack([bought, np.ones(n_users, bool)])
+    padded = np.column_stack([scores * growth, np.full(n_users, -np.inf, np.float32)])
+    truth = Interactions.from_csr(table)
+    return top_candidates(padded, ids=truth), truth
+
+
+def baskets(*shifts, seed=0, n_users=600, growth=None):
+    """(the latest basket, the earlier ones) in which relevance moved so."""
+    factors = growth or [1.0] * len(shifts)
+    made = [
+        drifting(np.random.default_rng([seed, n]), n_users, shift, factor)
+        for n, (shift, factor) in enumerate(zip(shifts, factors, strict=True))
+    ]
+    return made[-1], made[:-1]
+
+
+def test_a_threshold_must_pass_on_each_basket():
+    """The worst basket decides, wherever it is; what is tested alone on it is as strict."""
+    (lists, truth), earlier = baskets(0.0, -0.8, 0.0, 0.0)
+    alone = Guarantee(min_precision=0.45).fit(lists, truth)
+    together = Guarantee(min_precision=0.45).fit(lists, truth, earlier=earlier)
+    worst = Guarantee(min_precision=0.45).fit(*earlier[1])
+    assert alone.threshold_ < together.threshold_
+    assert together.threshold_ == pytest.approx(worst.threshold_, abs=0.15)
+    assert "on each of the last 4 baskets or periods" in together.guarantee_
+    assert "on one basket or period only: changes from one to the next are not covered" in alone.guarantee_
+
+
+def test_equal_baskets_cost_little():
+    (lists, truth), earlier = baskets(0.0, 0.0, 0.0, 0.0, n_users=2000)
+    one = Guarantee(min_precision=0.45).fit(lists, truth)
+    four = Guarantee(min_precision=0.45).fit(lists, truth, earlier=earlier)
+    assert four.apply(lists).items.size > 0.9 * one.apply(lists).items.size
+
+
+@pytest.mark.parametrize("params", [{"min_precision": 0.45}, {"min_recall": 0.8, "on": "score"}])
+def test_scores_that_grow_with_time_change_nothing(params):
+    """An earlier basket is cut at the threshold that keeps the same share of its candidates."""
+    grown, same = (
+        Guarantee(**params).fit(*latest, earlier=earlier)
+        for latest, earlier in (baskets(0.0, 0.0, growth=growth) for growth in ([0.2, 1.0], [1.0, 1.0]))
+    )
+    assert grown.threshold_ == same.threshold_
+    np.testing.assert_array_equal(grown.p_values_, same.p_values_)
+
+
+def test_the_margin_for_the_next_basket_is_the_largest_fall():
+    """Relevance falls from basket to basket: with the margin, the next one keeps the level too."""
+    kept = {None: 0, "next": 0}
+    for seed in range(20):
+        (lists, truth), earlier = baskets(0.6, 0.3, 0.0, seed=seed)
+        following = drifting(np.random.default_rng([seed, 99]), 5_000, -0.3)
+        labels = label_lists(*following)
+        for horizon in kept:
+            cut = Guarantee(min_precision=0.5, horizon=horizon, fallback="empty")
+            threshold = cut.fit(lists, truth, earlier=earlier).threshold_
+            kept[horizon] += not np.isfinite(threshold) or risks(threshold, following[0], labels)[0] >= 0.5
+    assert kept["next"] >= 18
+    assert kept[None] < kept["next"]
+
+
+def test_the_margin_needs_two_baskets():
+    (lists, truth), _ = baskets(0.0)
+    with pytest.raises(DataError, match="horizon='next' needs at least two baskets"):
+        Guarantee(min_precision=0.3, horizon="next").fit(lists, truth)
+
+
+def test_on_several_baskets_a_broken_level_passes_as_rarely_as_on_one():
+    """One basket is just below the level, the others far above: passing is an error of its test."""
+    n_passed, trials, level = 0, 300, float(TRUE.relevant.mean()) + 0.001
+    for seed in range(trials):
+        (lists, truth), earlier = baskets(3.0, 0.0, 3.0, n_users=120, seed=seed)
+        cut = Guarantee(min_precision=level, confidence=0.8, n_thresholds=1, fallback="empty")
+        n_passed += cut.fit(lists, truth, earlier=earlier).threshold_ == -np.inf
+    assert 0 < n_passed <= 0.2 * trials
+
+
+# ------------------------------------------------------------------ recall, by rank or score
+def test_recall_is_kept_by_rank_where_scores_of_users_do_not_compare():
+    """Scores of every user are shifted at random, so one threshold on them keeps too much."""
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(1500, N_ITEMS)).astype(np.float32)
+    bought = rng.random(scores.shape) < 1 / (1 + np.exp(1.5 - 2.5 * scores))
+    truth = Interactions.from_csr(bought)
+    lists = top_candidates(scores + 5 * rng.normal(size=(1500, 1)).astype(np.float32), ids=truth)
+    chosen, by_score = (Guarantee(min_recall=0.8, on=on).fit(lists, truth) for on in ("auto", "score"))
+    assert chosen.on_ == "rank"
+    assert np.unique(chosen.lengths(lists)).size == 1
+    assert chosen.apply(lists).items.size < by_score.apply(lists).items.size
+
+
+def test_recall_is_kept_by_score_where_it_keeps_fewer_items():
+    lists, truth = world(np.random.default_rng(5), 2000)
+    chosen, by_rank = (Guarantee(min_recall=0.8, on=on).fit(lists, truth) for on in ("auto", "rank"))
+    assert chosen.on_ == "score"
+    assert chosen.apply(lists).items.size < by_rank.apply(lists).items.size
+
+
+def test_choosing_between_rank_and_score_keeps_the_confidence():
+    broken, trials = 0, 300
+    cut = Guarantee(min_recall=0.8, confidence=0.8)
+    for seed in range(trials):
+        fitted = cut.fit(*world(np.random.default_rng(seed), 120))
+        shown = np.arange(N_ITEMS) if fitted.on_ == "rank" else None
+        if shown is None:
+            recall = risks(fitted.threshold_, BIG[0], TRUE)[3]
+        else:
+            lengths = np.minimum(BIG[0].lengths, int(np.ceil(-fitted.threshold_)))
+            recall = 1 - np.nanmean(cut._losses(TRUE, lengths.astype(np.int32)))
+        broken += recall < 0.8
+    assert 0 < broken <= 0.2 * trials
+
+
+# ------------------------------------------------------------------ whom max_empty is about
+def test_max_empty_counts_every_list():
+    """Users who bought nothing have lower scores; they count, although the truth does not name them."""
+    rng = np.random.default_rng(2)
+    scores = np.concatenate([rng.normal(2, 1, (400, 3)), rng.normal(-2, 1, (400, 3))]).astype(np.float32)
+    truth = Interactions.from_tuples([(user, 0) for user in range(400)])
+    lists = top_candidates(scores)
+    cut = Guarantee(max_empty=0.3).fit(lists, truth)
+    assert (cut.lengths(lists) == 0).mean() <= 0.3
+    assert "counted over everyone who was given one, whether they interacted afterwards or not" in repr(cut)

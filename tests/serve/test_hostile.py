@@ -636,10 +636,10 @@ class TestClock:
     def test_turns_of_a_clock_that_was_wrong_are_taken_over(self, tmp_path):
         store = EventStore(f"sqlite:///{tmp_path / 'e.sqlite'}")
         store.create()
-        assert store.claim("feedback", 1_000_000, ahead=60)  # a year ahead
-        assert store.claim("feedback", 500, ahead=60)
-        assert not store.claim("feedback", 500, ahead=60)
-        assert not store.claim("feedback", 490, ahead=60)  # another worker, slightly behind
+        assert store.claim("retention turn", 1_000_000, ahead=60)  # a year ahead
+        assert store.claim("retention turn", 500, ahead=60)
+        assert not store.claim("retention turn", 500, ahead=60)
+        assert not store.claim("retention turn", 490, ahead=60)  # another worker, slightly behind
         store.close()
 
     def test_counters_go_on_after_a_jump_back(self):

@@ -1,4 +1,4 @@
-"""What happened after a list, worked by hand: purchases and returns, for experiments and for feedback."""
+"""What happened after a list, worked by hand: purchases and returns, for experiments."""
 
 import json
 from collections import namedtuple
@@ -6,7 +6,6 @@ from collections import namedtuple
 import pytest
 
 from shortlist.serve.experiments import DAY, Arm, Experiments, LiveExperiment
-from shortlist.serve.feedback import Feedback
 from shortlist.serve.outcomes import UserTimeline, remove_returned
 from shortlist.serve.store import EventStore, ListRow
 
@@ -45,17 +44,7 @@ def test_a_return_after_the_window_takes_nothing_back():
     assert timeline.purchases(11, 21) == []
 
 
-def test_a_basket_is_what_arrives_within_a_minute():
-    rows = [row(1, "a", 5, received=100), row(2, "b", 5, received=130), row(3, "c", 6, received=140)]
-    late = row(4, "d", 5, received=161)
-    first, second = UserTimeline([], [*rows, late]).baskets()
-    assert (first.items, first.arrived, first.first_seq) == ({"a", "b"}, 100, 1)
-    assert second.items == {"c"}
-    returned = [*rows, row(4, "a", 7, -1.0, received=150), row(5, "c", 7, -1.0, received=150)]
-    assert [basket.items for basket in UserTimeline([], returned).baskets()] == [{"b"}]
-
-
-# ---------------------------------------------------------------------- in experiments and in feedback
+# ---------------------------------------------------------------------- in experiments
 @pytest.fixture
 def store(tmp_path):
     found = EventStore(f"sqlite:///{tmp_path / 'events.sqlite'}")
@@ -87,22 +76,3 @@ def test_a_purchase_that_is_returned_within_the_window_is_no_success_of_an_exper
     assert experiments.step(NOW + 9 * DAY) == 3
     hits = {user.user_id: json.loads(user.outcome)["hits"] for user in experiments.users("spring")}
     assert hits == {"kept": 1, "returned": 0, "late": 1}
-
-
-def test_a_purchase_that_is_returned_within_the_horizon_is_no_success_of_feedback(store):
-    for user in ("kept", "returned"):
-        log(store, user, NOW)
-        send(store, user, "i1", NOW + DAY)
-    send(store, "returned", "i1", NOW + 2 * DAY, -1.0)
-    found, _ = Feedback(store)._join_expired("shop", NOW + 8 * DAY, 7 * DAY)
-    assert sorted(outcome.precision for outcome in found) == [0, 0.5]
-
-
-def test_a_basket_that_is_returned_at_once_is_none(store):
-    for user in ("kept", "returned"):
-        log(store, user, NOW - MINUTE)
-        send(store, user, "i1", NOW)
-    send(store, "returned", "i1", NOW + 30, -1.0)
-    found, used = Feedback(store)._join(store.events_after(0, 10))
-    assert [outcome.precision for outcome in found] == [0.5]
-    assert used == [f"kept{NOW - MINUTE:.0f}"]

@@ -140,20 +140,13 @@ def test_health_says_what_to_do(open_page, server):
         "sentence": "It is red.",
         "action": "Run `this`.",
     }
-    points = [{"at": f"2026-01-01 0{hour}:00", "n": 9, "mean": 0.1 * hour - 0.2} for hour in range(4)]
     status = server.call("/v1/status")[1]
     status["checks"].append(red)
-    status["monitors"] = {
-        "guarantee": {"guarantee": "precision", "level": 0.2, "points": points[2:]},
-        "calibration": {"points": points},
-    }
     page.route("**/v1/status", lambda route: route.fulfill(json=status))
     page.clock.fast_forward(10_000)
     heading(page, "Act now.*A new check")
     first = page.locator(".check").first
     assert "What to do: Run this." in first.inner_text()
-    page.get_by_role("heading", name="Guaranteed and observed precision").wait_for()
-    page.get_by_role("heading", name="Predicted and observed").wait_for()
     page.unroute("**/v1/status")
     page.route("**/v1/status", lambda route: route.abort())
     page.clock.fast_forward(10_000)

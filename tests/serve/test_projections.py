@@ -1,18 +1,14 @@
 """Projections can be computed again from the log; an erased user is in none of them, before and after."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from shortlist.models.selection import SelectionReport
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import Deployment
 from shortlist.serve.erasure import erase_user
 from shortlist.serve.experiments import DAY, Arm, Experiments, LiveExperiment
-from shortlist.serve.feedback import Feedback
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tables import exposures, metadata
 from tests.postgres import started
@@ -45,13 +41,6 @@ def experiments(store):
     return found
 
 
-@pytest.fixture
-def served(folder, store):
-    deployment = Deployment(folder, store)
-    deployment.start(folder / "shop.shortlist")
-    return deployment.served
-
-
 def act(store, experiments, seed=0, days=10):
     """Lists, purchases and returns of random users on some days."""
     rng, experiment, rows, events = np.random.default_rng(seed), experiments.running, [], []
@@ -76,12 +65,6 @@ def rebuild_outcomes(experiments, at):
     experiments.rebuild()
     while experiments.step(at):
         pass
-
-
-def rebuild_monitors(feedback, served, at):
-    feedback.rebuild()
-    while feedback.is_behind:
-        feedback.step(served, at)
 
 
 def all_exposures(store):
@@ -115,21 +98,6 @@ def test_windows_that_a_wrong_clock_has_closed_are_computed_again(store, experim
     assert sum(json.loads(row.outcome)["hits"] for row in all_exposures(store)) > 0
 
 
-def test_monitors_that_a_wrong_clock_has_updated_are_computed_again(store, served, experiments, monkeypatch):
-    monkeypatch.setattr("shortlist.serve.feedback.find_horizon", lambda served: 7 * DAY)
-    act(store, experiments, days=1)
-    feedback = Feedback(store)
-    feedback.step(served, END)
-    n_lists = feedback.monitors(served)["calibration"].trace["n"].sum()
-    assert n_lists > 10
-    feedback.step(served, NOW + DAY)
-    assert feedback.monitors(served)["calibration"].mean is None
-    feedback.step(served, NOW + DAY + 60)
-    assert feedback.monitors(served)["calibration"].mean is None
-    feedback.step(served, END)
-    assert feedback.monitors(served)["calibration"].trace["n"].sum() == n_lists
-
-
 def test_outcomes_whose_lists_are_deleted_stay(store, experiments):
     act(store, experiments)
     while experiments.step(END):
@@ -140,28 +108,6 @@ def test_outcomes_whose_lists_are_deleted_stay(store, experiments):
     assert all_exposures(store) == before
 
 
-@pytest.mark.parametrize("users", ["buyers", "everyone"])
-def test_monitors_are_those_of_the_log(store, experiments, served, users, monkeypatch):
-    if users == "everyone":
-        report = SelectionReport("a week", [{"model": "m", "params": {}, "N": 3, "score": 0.5}], [])
-        report = replace(report, users="everyone", horizon="2d")
-        served.model.set_cutoff(served.model.cutoff_, report)
-    monkeypatch.setattr("shortlist.serve.feedback.EVENTS_AT_ONCE", 50)
-    act(store, experiments)
-    feedback = Feedback(store)
-    for hour in range(24 * 14):
-        feedback.step(served, NOW + hour * DAY / 24)
-    monitor = feedback.monitors(served)["calibration"]
-    used = [(row.list_id, row.used) for row in logged_lists(store)]
-    assert monitor.trace["n"].sum() > 50
-    rebuild_monitors(feedback, served, NOW + 14 * DAY)
-    again = feedback.monitors(served)["calibration"]
-    assert [(row.list_id, row.used) for row in logged_lists(store)] == used
-    assert again.trace["n"].sum() == monitor.trace["n"].sum()
-    assert again.mean == pytest.approx(monitor.mean, abs=1e-12)
-    assert again.status == monitor.status
-
-
 # ---------------------------------------------------------------------- erasure
 def everything(store):
     """All that the store holds, as text."""
@@ -170,7 +116,7 @@ def everything(store):
     return {name: str(rows) for name, rows in tables.items()}
 
 
-def test_an_erased_user_is_nowhere_and_no_rebuild_brings_it_back(store, experiments, served):
+def test_an_erased_user_is_nowhere_and_no_rebuild_brings_it_back(store, experiments):
     act(store, experiments)
     erased = "u77-secret"
     texts = ('["i1"]', "[0.5]")
@@ -179,15 +125,12 @@ def test_an_erased_user_is_nowhere_and_no_rebuild_brings_it_back(store, experime
     store.add_lists([row])
     about = {"event_id": "secret-event", "user_id": erased, "item_id": "i1", "weight": None, "list_id": None}
     store.add_events([[about | {"time": 1, "received": NOW + 9}]])
-    feedback = Feedback(store)
     experiments.step(END)
-    feedback.step(served, END)
     assert [name for name, text in everything(store).items() if "secret" in text] == [
         name for name in everything(store) if name in ("events", "exposures", "lists")
     ]
     assert erase_user(store, erased)[3:] == (1, 1)
     rebuild_outcomes(experiments, END)
-    rebuild_monitors(feedback, served, END)
     found = everything(store)
     assert [name for name, text in found.items() if "secret" in text] == ["changes"]
     assert found["changes"].count(erased) == 1  # older model files need the id

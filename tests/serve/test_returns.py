@@ -11,7 +11,6 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.serve.deployment import Deployment
 from shortlist.serve.erasure import erase_user
-from shortlist.serve.feedback import Feedback
 from shortlist.serve.outcomes import read_timelines
 from shortlist.serve.store import EventStore, ListRow
 from tests.serve.conftest import start, usual_items
@@ -199,15 +198,11 @@ def test_an_erased_user_leaves_no_returns(shop):
 
 def test_a_return_is_no_success_of_a_list(shop):
     store = new_store(shop, "store")
-    served, at = serve(shop, store), time.time()
+    at = time.time()
     row = {"list_id": "l", "user_id": "u1", "model": "shop", "cutoff": None, "made": at - 4_000}
     store.add_lists([ListRow(**row, items='["i1"]', probabilities=None, reason=None, share=1.0)])
     store.add_events([[stored(1, "u1", "i1", 3, -1.0)]])
-    feedback = Feedback(store)
-    assert feedback._join(store.events_after(0, 10)) == ([], [])
-    feedback.step(served, at)
     assert read_timelines(store, ["u1"], 0, at + 60)["u1"].purchases(0, at + 60) == []
-    assert feedback.events_behind(served) == 0
     store.close()
 
 

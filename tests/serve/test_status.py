@@ -82,7 +82,7 @@ def checks_of(service, times):
     put_counters(
         store, "w", int(time.time() // 60), slow | {"events:rejected": 1, "events:accepted": times - 1}
     )
-    found = describe_status(store, deployment, [3] * 100, service.feedback)["checks"]
+    found = describe_status(store, deployment, [3] * 100)["checks"]
     return {one["name"]: one for one in found if one["name"] in SHARES}
 
 

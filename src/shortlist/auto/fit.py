@@ -21,6 +21,7 @@ from shortlist.auto.validation import (
     build_model,
     count_strata,
     draw_strata,
+    earlier_fold,
     hold_out,
 )
 from shortlist.core.metrics import Metric
@@ -31,6 +32,7 @@ from shortlist.data.columns import parse_duration
 from shortlist.data.events import Events
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items, group_fields
+from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, InfeasibleError, warn
 from shortlist.evaluation.report import TimedReport
 from shortlist.evaluation.significance import paired_test
@@ -58,6 +60,7 @@ MODELS = (  # the built-in models that are tried, in this order; those of other 
     *SIMPLEST_FIRST,
     *(name for name in MODEL_MODULES if name not in SIMPLEST_FIRST and is_tried(name)),
 )
+N_BASKETS = 4  # the latest baskets or periods, on each of which a guarantee is tested
 TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the guarantee is tested
 MAX_TESTED_SHARE = 0.6  # the same within one stratum
 LEVEL = 0.05  # the new model is refused if it is worse with this significance
@@ -121,7 +124,9 @@ def fit(
         `"auto"` selects a cutoff; an unfitted cutoff is fitted on the validation lists; None sets no cutoff,
         so that lists end at the model's boundary if it has one. A `Guarantee` is tested on 30% of the users,
         drawn with `seed`: their held-out interactions train, tune and stop no model. The deployed model is
-        the tested one; the held-out interactions are only added to its histories with `observe`.
+        the tested one; the held-out interactions are only added to its histories with `observe`. A threshold
+        must pass the same test on up to three earlier baskets of all users (or periods), each predicted by a
+        model that was trained before. With `max_empty`, the lists of all known users count.
     filter_seen
         Whether items from a user's history are excluded from the validation lists. By default they are
         excluded unless users buy items repeatedly.
@@ -401,6 +406,7 @@ class GuaranteeData(NamedTuple):
 
     selection: Holdout  # for models and settings: users who are not kept back
     tested: Holdout  # training data of the deployed model, and what the kept-back users did next
+    earlier: list[Holdout]  # the same one, two and three baskets or periods before, of all users
 
 
 def keep_back(data: Interactions, holdout: Holdout, seed: int) -> GuaranteeData:
@@ -436,6 +442,7 @@ def keep_back(data: Interactions, holdout: Holdout, seed: int) -> GuaranteeData:
             f"{n_kept:,} users who were kept back",
             holdout.later,
         ),
+        earlier_folds(holdout, n_kept),
     )
 
 
@@ -465,21 +472,45 @@ def in_history(data: Interactions, history: Interactions) -> Bools:
     return np.isin(keys, history.user.astype(np.int64) * history.n_items + history.item)
 
 
+def earlier_folds(holdout: Holdout, n_tested: int) -> list[Holdout]:
+    """The hold-outs one, two and three baskets or periods earlier, as far as there are enough users."""
+    folds: list[Holdout] = []
+    fold = earlier_fold(holdout)
+    while fold is not None and len(folds) < N_BASKETS - 1 and fold.truth.active_users.size >= n_tested / 2:
+        folds.append(fold)
+        fold = earlier_fold(fold)
+    return folds
+
+
 def deploy(
     best: Validation, kept: GuaranteeData, guarantee: Guarantee, progress: EpochProgress | None
 ) -> tuple[Recommender, SelectedCutoff]:
     """Train without the tested interactions, test the guarantee, then add them as history only."""
     training, truth, description, later = kept.tested[:4]
+    earlier = [(*_tested_lists(best, fold, guarantee), fold.history) for fold in reversed(kept.earlier)]
     model = best.refit(training, progress=progress)
     tested = replace(best, model=model, holdout=kept.tested, given=None)
-    fitted = tested.fit_cutoff(guarantee)
-    lists = fitted.apply(tested.candidates, history=training)
-    score = tested.evaluate(lists).mean(best.metric)
+    candidates = tested.candidates
+    model.observe(truth if later is None else later)
+    lists = candidates if guarantee.max_empty is None else _lists_of_everyone(tested)
+    fitted = guarantee.clone().fit(lists, truth, history=training, earlier=earlier)
+    score = tested.evaluate(fitted.apply(candidates, history=training)).mean(best.metric)
     tested_on = f"tested on {description}, whose tested interactions trained no model"
     reason = f"not compared with other cutoffs; {tested_on}"
     name = type(guarantee).__name__
-    model.observe(truth if later is None else later)
     return model, SelectedCutoff(name, fitted, {name: score}, reason, best.metric)
+
+
+def _tested_lists(best: Validation, fold: Holdout, guarantee: Guarantee) -> tuple[RankedLists, Interactions]:
+    """Candidates of a model that was trained before the fold, and what followed."""
+    tested = replace(best, model=best.refit(fold.history), holdout=fold, given=None)
+    return tested.candidates if guarantee.max_empty is None else _lists_of_everyone(tested), fold.truth
+
+
+def _lists_of_everyone(tested: Validation) -> RankedLists:
+    """Candidates of all known users: no outcome is needed to see which lists are empty."""
+    lists = tested.model.recommend(N=tested.n_candidates, filter_seen=tested.filter_seen)
+    return replace(lists, origin=None)
 
 
 # ------------------------------------------------------------------ refit

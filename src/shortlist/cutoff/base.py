@@ -147,7 +147,6 @@ class Cutoff(SavedEstimator):
     over_http: ClassVar[bool] = True  # whether `/v1/cut/fit` offers it, with all its parameters
     warmup_params: ClassVar[dict[str, Any]] = {}  # with which `warmup.compile_kernels` fits it
     learned: ClassVar[tuple[str, ...]] = ()  # attributes that `fit` sets, and a file must have
-    updated: ClassVar[tuple[str, ...]] = ()  # attributes that other methods set
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
 
@@ -196,13 +195,27 @@ class Cutoff(SavedEstimator):
         >>> sl.cutoff.FixedN().fit(np.array([[0.9, 0.8], [0.1, 0.7]]), truth).N_
         1
         """
+        fresh = self.clone()
+        fresh._fit_labels(*fresh._label(scores, truth, history, users))
+        return self._take_fitted(fresh)
+
+    def _label(
+        self,
+        scores: AnyScores,
+        truth: Interactions | Any,
+        history: Interactions | Any = None,
+        users: Iterable[Any] | None = None,
+    ) -> tuple[LabeledLists, Interactions | None]:
+        """The labeled candidates and the history; the ids of scores without ids are kept."""
         truth, history = read_outcomes(truth), None if history is None else Interactions.of(history)
         labels = label_to_fit(scores, truth, history, self.candidates_needed(), users)
-        fresh = self.clone()
-        fresh._fit_labels(labels, history)
         if not isinstance(scores, RankedLists) and not is_table(scores):
             ids = truth if history is None else history
-            fresh.user_ids_, fresh.item_ids_ = ids.users.values, ids.items.values
+            self.user_ids_, self.item_ids_ = ids.users.values, ids.items.values
+        return labels, history
+
+    def _take_fitted(self, fresh: Self) -> Self:
+        """This cutoff with what a copy has learned."""
         self._forget()
         vars(self).update(fresh.fitted())
         return self
@@ -506,7 +519,7 @@ class Cutoff(SavedEstimator):
     def _check_fitted(self) -> None:
         """Check the names, and the ids of scores without ids; subclasses check the rest."""
         if self.learned:
-            check_names(self.fitted(), self._learned(), (*FITTED_IDS, *self.updated))
+            check_names(self.fitted(), self._learned(), FITTED_IDS)
         for name in FITTED_IDS:
             if name in vars(self):
                 check_ids(vars(self), name)

@@ -55,6 +55,13 @@ def running_minimum(values: Doubles | Floats, lists: RankedLists) -> Doubles:
     return lowest
 
 
+def compared_values(lists: RankedLists, on: str) -> Doubles:
+    """(n_candidates,) what a threshold is compared with: scores, probabilities or negative ranks."""
+    if on == "rank":
+        return -lists.positions.astype(np.float64)
+    return running_minimum(lists.scores if on == "score" else probabilities_of(lists), lists)
+
+
 def count_above(values: Doubles, lists: RankedLists, threshold: float | Doubles) -> Ints:
     """(n_lists,) candidates above one threshold, or one per list; values never rise in a list."""
     thresholds = np.repeat(np.broadcast_to(threshold, len(lists)), lists.lengths)
@@ -177,7 +184,7 @@ class FixedN(Cutoff):
 class ThresholdCutoff(CalibratedCutoff):
     """A cutoff at one threshold for all users, of scores or of probabilities."""
 
-    on: On = "score"
+    on: str = "score"
 
     is_base = True
 
@@ -188,10 +195,6 @@ class ThresholdCutoff(CalibratedCutoff):
     def uses_probabilities(self) -> bool:
         """Whether the threshold is one of probabilities, which the lists then carry."""
         return self.on == "probability"
-
-    def _values(self, lists: RankedLists) -> Doubles:
-        """What is compared with the threshold; it never rises along a list."""
-        return running_minimum(lists.scores if self.on == "score" else probabilities_of(lists), lists)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -224,6 +227,7 @@ class Threshold(ThresholdCutoff):
     True
     """
 
+    on: On = "score"
     target: Target = "f1"
     gain: float | None = None
     cost: float | None = None
@@ -253,7 +257,7 @@ class Threshold(ThresholdCutoff):
         if self.on == "probability":
             self._calibrate(labels, history)
             labels = self._rank_labels(labels, history)
-        lists, values = labels.lists, self._values(labels.lists)
+        lists, values = labels.lists, compared_values(labels.lists, self.on)
         if self.threshold is not None:
             self.threshold_ = float(self.threshold)
         elif self.coverage is not None:
@@ -266,4 +270,4 @@ class Threshold(ThresholdCutoff):
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:
         given = self.threshold if self.on == "score" else None
         threshold = self.need("threshold_") if given is None else float(given)
-        return CutLists(count_above(self._values(lists), lists, threshold))
+        return CutLists(count_above(compared_values(lists, self.on), lists, threshold))

@@ -1,1 +1,1 @@
-"""The HTTP service: lists out, events in, models swapped without a restart, guarantees monitored."""
+"""The HTTP service: lists out, events in, models swapped without a restart."""

@@ -55,7 +55,7 @@ class ServeConfig:
             "max_requests": (1, 1_000_000),
             "timeout": (0.1, 3_600),
             "log_share": (0, 1),
-            "keep_lists_days": (8, 36_500),  # feedback looks back for a week
+            "keep_lists_days": (8, 36_500),  # windows of experiments last for a week
             "poll": (0.02, 60),
             "keep_models": (1, 1_000),
             "drain": (0, 300),

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shortlist.core.threads import limit_threads
-from shortlist.cutoff.monitor import GuaranteeMonitor
 from shortlist.serve.deployment import Deployment, ServedModel
 from shortlist.serve.events import spread_users
-from shortlist.serve.feedback import Feedback
 from shortlist.serve.metrics import SECONDS, counters_since
 from shortlist.serve.store import EventStore
 
@@ -17,7 +15,6 @@ OK, WARNING, BAD, UNKNOWN = "ok", "warning", "bad", "unknown"
 MIN_COUNT = 50  # lists, requests or events within the hour, for a status of their shares
 RECENT = 10  # minutes without a list that are suspicious if lists were usual before
 DAY_SECONDS = 86_400
-MAX_BEHIND = 100_000  # events that may wait for feedback; it is a minute's work
 
 
 class Check(NamedTuple):
@@ -202,19 +199,13 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     )
 
 
-def _check_surroundings(
-    token_problem: str | None, events_behind: int, refused: str | None, *, has_jumped: bool
-) -> list[Check]:
-    """What is only worth a line when it is wrong: a refit, the clock, the token file and late feedback."""
+def _check_surroundings(token_problem: str | None, refused: str | None, *, has_jumped: bool) -> list[Check]:
+    """What is only worth a line when it is wrong: a refit, the clock and the token file."""
     checks = []
     if refused:
         sentence = f"The latest refit kept the model in service: {refused}."
         action = "Refit again when more events have arrived, or activate a model yourself."
         checks.append(Check("Refit", WARNING, "refused", sentence, action))
-    if events_behind > MAX_BEHIND:
-        sentence = f"{events_behind:,} events have not been compared with the lists before them yet."
-        action = "Nothing is lost: guarantee and calibration show an earlier state until they catch up."
-        checks.append(Check("Feedback", WARNING, "behind", sentence, action))
     if has_jumped:
         sentence = "The clock of this machine has jumped within the last ten minutes."
         action = "Set the clock. Until it goes evenly, no window closes and no old list is deleted."
@@ -223,31 +214,6 @@ def _check_surroundings(
         action = "Correct the file; `shortlist service token` adds lines to it."
         checks.append(Check("Tokens", WARNING, "not readable", token_problem, action))
     return checks
-
-
-def check_monitor(name: str, monitor: GuaranteeMonitor) -> Check:
-    """The verdict of a monitor on the outcomes of the lists."""
-    action = {
-        "guarantee": "Check what changed since then. Refit the model, and fit the guarantee again.",
-        "calibration": "The probabilities no longer fit. Refit the model, which fits its cutoff again.",
-    }[name]
-    title = name.capitalize()
-    if monitor.mean is None:
-        return Check(title, UNKNOWN, "no outcomes", "No events after a list have arrived yet.", "")
-    value = f"{monitor.mean:.1%} observed" if name == "guarantee" else f"{monitor.mean:+.1%} off"
-    return Check(title, BAD if monitor.status == "alarm" else OK, value, _verdict(monitor), action)
-
-
-def _verdict(monitor: GuaranteeMonitor) -> str:
-    """What a monitor says, for people who do not know it."""
-    broken = {
-        "precision": f"precision is below the guaranteed {monitor.level or 0:.1%}",
-        "empty": f"more than the guaranteed {monitor.level or 0:.1%} of the lists are empty",
-        "calibration": f"predicted and observed precision differ by more than {monitor.tolerance:.1%}",
-    }[monitor.guarantee]
-    if monitor.status == "alarm":
-        return f"The outcomes of the lists show that {broken}, probably since {monitor.since} UTC."
-    return f"The outcomes of the lists do not show that {broken}."
 
 
 def _check_age(served: ServedModel, now: float) -> Check:
@@ -311,7 +277,6 @@ def describe_status(
     store: EventStore,
     deployment: Deployment,
     expected_lengths: list[int],
-    feedback: Feedback,
     token_problem: str | None = None,
 ) -> dict[str, Any]:
     """Figures of the last hour and the checks on them."""
@@ -321,7 +286,6 @@ def describe_status(
     recent = _total({minute: counts for minute, counts in minutes.items() if minute > now // 60 - RECENT})
     lengths = Counter({int(name[7:]): count for name, count in total.items() if name.startswith("length:")})
     served = deployment.served
-    monitors = feedback.monitors(served)
     return {
         "now": now,
         "model": {"name": served.name, "loaded": served.loaded, "trained_until": last_event(served)},
@@ -334,23 +298,13 @@ def describe_status(
             check._asdict()
             for check in (
                 *run_checks(total, recent, lengths, expected_lengths, deployment, now),
-                *(check_monitor(name, monitor) for name, monitor in monitors.items()),
                 *_check_surroundings(
                     token_problem,
-                    feedback.events_behind(served),
                     store.snapshot("refit"),
                     has_jumped=store.has_jumped,
                 ),
             )
         ],
-        "monitors": {
-            name: {
-                "guarantee": monitor.guarantee,
-                "level": monitor.level,
-                "points": monitor.trace.select("at", "n", "mean").to_dicts(),
-            }
-            for name, monitor in monitors.items()
-        },
     }
 
 

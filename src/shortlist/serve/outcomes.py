@@ -13,16 +13,6 @@ import sqlalchemy as sa
 from shortlist.serve.store import EventStore
 from shortlist.serve.tables import events, lists
 
-BASKET_SECONDS = 60.0  # the events of a basket may arrive in several requests
-
-
-class Basket(NamedTuple):
-    """What a user bought at one time."""
-
-    items: frozenset[str]
-    arrived: float
-    first_seq: int  # number of its first event
-
 
 class UserTimeline(NamedTuple):
     """Lists and events of one user, in the order in which they were made and in which they arrived."""
@@ -33,21 +23,6 @@ class UserTimeline(NamedTuple):
     def purchases(self, start: float, end: float) -> list[Any]:
         """Events from start to end in which the user bought something that was not returned until then."""
         return remove_returned([row for row in self.events if start <= row.received < end])
-
-    def baskets(self) -> list[Basket]:
-        """What was bought at each time and arrived within a minute, in the order of their first events."""
-        by_time: dict[int, list[Any]] = defaultdict(list)
-        for row in self.events:
-            if not is_return(row):
-                by_time[row.time].append(row)
-        baskets = []
-        for time, rows in by_time.items():
-            arrived = min(row.received for row in rows)
-            bought = self.purchases(arrived, arrived + BASKET_SECONDS)
-            items = frozenset(row.item_id for row in bought if row.time == time)
-            if items:
-                baskets.append(Basket(items, arrived, min(int(row.seq) for row in rows)))
-        return sorted(baskets, key=lambda basket: basket.first_seq)
 
 
 def read_timelines(

@@ -503,7 +503,6 @@ class StatusAnswer(Answer):
     minutes: list[dict[str, Any]]
     lengths: dict[str, dict[str, float]]
     checks: list[CheckRow]
-    monitors: dict[str, Any] = Field(description="What came of the lists, by monitor.")
 
 
 class ErrorAnswer(Answer):

@@ -20,7 +20,6 @@ from shortlist.serve.activations import find_activations, read_cutoff
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment, Participants
-from shortlist.serve.feedback import Feedback, find_horizon
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
     NO_COUNTS,
@@ -67,7 +66,6 @@ class Retention:
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
 TRIM_SECONDS = 60.0  # between two times that free memory is given back
-FEEDBACK_SECONDS = 60.0  # between two looks at what came of the lists
 PATIENCE_SECONDS = 5.0  # how long events wait for a database that restarts
 
 
@@ -79,7 +77,6 @@ class Service:
         self.tokens = TokenFile(Path(config.token_file)) if config.token_file else None
         self.store = EventStore(config.database)
         self.deployment = Deployment(config.model_folder, self.store, keep_models=config.keep_models)
-        self.feedback = Feedback(self.store)
         self.experiments = Experiments(self.store)
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(self.store.now, many_workers=config.workers > 1)
@@ -170,7 +167,6 @@ class Service:
             trim_memory()
         self.store.read_time()
         self._store_counters()
-        self._use_feedback()
         turn = int(self.store.now() // TURN_SECONDS)
         if self.store.claim("experiment turn", turn, ahead=60) and self.store.time_is_settled:
             self.experiments.step()
@@ -194,18 +190,6 @@ class Service:
         for minute, counts in sorted(self.metrics.minutes().items()):
             put_counters(self.store, self.worker, minute, counts)
             self.metrics.forget_before(minute)
-
-    def _use_feedback(self) -> None:
-        """Once a minute, one of the workers updates the monitors and, if it is due, the threshold."""
-        turn = int(self.store.now() // FEEDBACK_SECONDS)
-        if not self.feedback.is_behind and not self.store.claim("feedback turn", turn, ahead=60):
-            return
-        served = self.deployment.served
-        if find_horizon(served) is not None and not self.store.time_is_settled:
-            return  # no horizon is over before the time is certain
-        changed = self.feedback.step(served)
-        if changed is not None:
-            self.deployment.activate(served.name, "threshold of the guarantee moved by feedback", changed)
 
     async def answer_lists(self, body: RecommendBody) -> dict[str, Any]:
         """The answer to a request for lists; in an experiment, each user gets the lists of the user's arm."""
@@ -284,7 +268,6 @@ class Service:
             self.store,
             self.deployment,
             self.reference.lengths,
-            self.feedback,
             None if self.tokens is None else self.tokens.problem,
         )
 

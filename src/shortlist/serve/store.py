@@ -2,7 +2,7 @@
 
 Events, lists and changes are appended, and read after a number or for some users. Snapshots replace each
 other, and turns are claimed by one of several workers. `tables` names what is stored, and the files of the
-projections (`feedback`, `experiments`, `counters`) conclude the rest.
+projections (`experiments`, `counters`) conclude the rest.
 """
 
 import json
@@ -68,7 +68,6 @@ class ListRow(NamedTuple):
     probabilities: str | None
     reason: str | None
     share: float
-    used: bool = False
     arm: str | None = None
     n_before: int | None = None
 

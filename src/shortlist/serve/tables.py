@@ -2,7 +2,7 @@
 
 The log is `events`, `lists` and `changes` (activations, cutoffs, experiments, erased users). Its rows are
 added and never changed; only an erasure and the age of lists delete some. `snapshots`, `exposures`,
-`counters` and `lists.used` are projections: what was concluded from the log.
+`counters` is a projection: what was concluded from the log.
 """
 
 import sqlalchemy as sa
@@ -37,7 +37,6 @@ lists = sa.Table(
     sa.Column("probabilities", sa.Text),  # JSON
     sa.Column("reason", sa.Text),
     sa.Column("share", sa.Float, nullable=False),  # of the lists that are logged
-    sa.Column("used", sa.Boolean, nullable=False, default=False),  # whether feedback has counted the outcome
     sa.Column("arm", sa.Text),  # "experiment/arm"; "experiment/" for users who take no part
     sa.Column("n_before", sa.BigInteger),  # events of the user before the experiment, for users of an arm
 )

@@ -16,7 +16,7 @@ from shortlist.serve.tables import VERSION, changes, metadata, snapshots
 UPGRADE_LOCK = 0x51_0E_58  # advisory lock of PostgreSQL: one server after the other
 OLD_TABLES = ("activations", "cutoffs", "experiments", "forgotten", "settings")
 MODEL_TABLES = ("budgets", "model_parts", "models")
-OLD_COLUMNS = (("lists", "propensities"), ("exposures", "complete"))
+OLD_COLUMNS = (("lists", "propensities"), ("lists", "used"), ("exposures", "complete"))
 ARM_OPTIONS = ("N", "cutoff", "min_items", "max_items")
 STOPPED = "ended by the upgrade to release 0.4, which counts what users did before in another way"
 
@@ -51,7 +51,7 @@ def _read_table(connection: sa.Connection, name: str) -> list[Any]:
 
 
 def _move(connection: sa.Connection, rows: dict[str, list[dict[str, Any]]], at: float) -> None:
-    """Write what was in the tables of release 0.3 as changes, each kind in its order, and as snapshots."""
+    """Write what was in the tables of release 0.3 as changes, each kind in its order."""
 
     def add(kind: str, name: str, when: float, content: dict[str, Any]) -> int:
         values = {"kind": kind, "name": name, "at": when, "content": json.dumps(content)}
@@ -75,9 +75,6 @@ def _move(connection: sa.Connection, rows: dict[str, list[dict[str, Any]]], at: 
         add("experiment", row["name"], row["started"], _update_definition(row["definition"]))
         ended, note = (at, STOPPED) if row["ended"] is None else (row["ended"], "")
         add("experiment end", row["name"], ended, {"note": note, "is_recorded": True})
-    for row in rows["settings"]:
-        if row["name"] == "feedback":
-            connection.execute(sa.insert(snapshots), {"name": "feedback", "content": row["value"]})
 
 
 def _sorted(rows: list[dict[str, Any]], column: str) -> list[dict[str, Any]]:

@@ -56,10 +56,10 @@ export function bars(width, label, xLabel, groups, names, height = 240) {
 }
 
 // points: [{x, y}] with ascending x
-export function lines(width, label, xLabel, points, { yText, xText, level = null, whole = false, low = null, high = null, height = 240 }) {
+export function lines(width, label, xLabel, points, { yText, xText, whole = false, low = null, high = null, height = 240 }) {
   const xs = points.map((point) => point.x);
   const left = low ?? Math.min(...xs), right = high ?? Math.max(...xs);
-  const highest = Math.max(0, ...points.map((point) => point.y), level ?? 0);
+  const highest = Math.max(0, ...points.map((point) => point.y));
   const max = whole ? STEPS * roundUp(Math.max(1, highest / STEPS)) : roundUp(highest);
   const lowest = Math.min(0, ...points.map((point) => point.y));
   const min = lowest < 0 ? -Math.max(max, roundUp(-lowest)) : 0, top = lowest < 0 ? -min : max;
@@ -67,7 +67,6 @@ export function lines(width, label, xLabel, points, { yText, xText, level = null
   const share = (value) => (right > left ? (value - left) / (right - left) : 0.5);
   const x = (value) => LEFT + (width - LEFT - RIGHT) * share(value);
   const y = (value) => height - BOTTOM - ((height - BOTTOM - TOP) * (value - min)) / (top - min);
-  if (level !== null) svg.append(s("line", { class: "dashed", x1: LEFT, x2: width - RIGHT, y1: y(level), y2: y(level) }));
   svg.append(s("polyline", { class: "line", points: points.map((point) => `${x(point.x)},${y(point.y)}`).join(" ") }));
   if (points.length < 3) svg.append(...points.map((point) => s("circle", { class: "small-dot", cx: x(point.x), cy: y(point.y), r: 4 })));
   const ticks = right > left ? (width < 420 ? 2 : STEPS) : 0;

@@ -109,37 +109,15 @@ function describe(status) {
   const groups = range.map((length) => ({ label: String(length), values: [status.lengths.now[length] || 0, status.lengths.training[length] || 0] }));
   const mean = (shares) => Object.entries(shares).reduce((sum, [length, share]) => sum + Number(length) * share, 0);
   const nowText = Object.keys(status.lengths.now).length ? `${mean(status.lengths.now).toFixed(1)} items on average within the last hour (green)` : "No lists within the last hour";
-  const found = {
+  return {
     "Lists per minute": [`${plural(total("lists"), "list")} within the last hour.`, line(`Lists per minute; ${count(total("lists"))} within the last hour`, "lists")],
     "Events per minute": [`${plural(total("events"), "event")} within the last hour.`, line(`Events per minute; ${count(total("events"))} within the last hour`, "events")],
     "Time to answer": ["Milliseconds within which 99% of the requests for lists were answered.", line("Milliseconds within which 99% of the requests for lists were answered", "milliseconds")],
     "List lengths": [`${nowText}; ${mean(status.lengths.training).toFixed(1)} when the model was loaded (orange).`,
       (width) => bars(width, `Share of lists by length, now and when the model was loaded. ${nowText}.`, "items in the list", groups, ["now", "when loaded"], 200)],
   };
-  for (const [name, make] of Object.entries(MONITORS)) {
-    const one = status.monitors?.[name];
-    if (one?.points.length) Object.assign(found, make(one));
-  }
   return found;
 }
-
-const signed = (value) => `${value > 0 ? "+" : ""}${percent(value, 1)}`;
-const day = (value) => new Date(value * 1000).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false });
-const mean = (points) => points.reduce((sum, one) => sum + one.n * one.mean, 0) / points.reduce((sum, one) => sum + one.n, 0);
-const outcomes = (points) => points.map((one) => ({ x: Date.parse(`${one.at.replace(" ", "T")}Z`) / 1000, y: one.mean }));
-
-// What came of the lists, {level, points: [{at, n, mean}]} for each monitor.
-const MONITORS = {
-  guarantee: ({ guarantee, level, points }) => {
-    const name = guarantee === "empty" ? "share of empty lists" : "precision";
-    const text = `${guarantee === "empty" ? "Guaranteed at most" : "Guaranteed at least"} ${percent(level, 1)} (dashes). Observed: ${percent(mean(points), 1)} on average.`;
-    return { [`Guaranteed and observed ${name}`]: [text, (width) => lines(width, `Observed ${name} by time. ${text}`, "time", outcomes(points), { yText: (value) => percent(value), xText: day, level, height: 200 })] };
-  },
-  calibration: ({ points }) => ({
-    "Predicted and observed": [`The share of shown items that users chose, minus what was predicted: ${signed(mean(points))} on average. It should stay near 0 (dashes).`,
-      (width) => lines(width, `Observed minus predicted precision by time, ${signed(mean(points))} on average`, "time", outcomes(points), { yText: signed, xText: day, level: 0, height: 200 })],
-  }),
-};
 
 // All minutes of the last hour; minutes without a request have no row in the answer.
 function filled(status) {
