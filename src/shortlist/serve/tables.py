@@ -1,8 +1,8 @@
 """The tables of the event store: the log, and what follows from it.
 
 The log is `events`, `lists` and `changes` (activations, cutoffs, experiments, erased users). Its rows are
-added and never changed; only an erasure and the age of lists delete some. `snapshots`, `exposures`,
-`counters` is a projection: what was concluded from the log.
+added and never changed; only an erasure and the age of lists delete some. `snapshots`, `exposures` and
+`counters` are projections: what was concluded from the log.
 """
 
 import sqlalchemy as sa
