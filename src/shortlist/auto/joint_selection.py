@@ -15,7 +15,7 @@ from shortlist.auto.cutoff_choice import (
     confirm,
     default_cutoffs,
 )
-from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model
+from shortlist.auto.validation import Holdout, Validation, earlier_fold, fit_model, hold_out_items
 from shortlist.core.metrics import Metric
 from shortlist.cutoff import Boundary
 from shortlist.cutoff.base import Cutoff
@@ -261,9 +261,10 @@ def _stop_on_half(winner: Validation, half: int) -> Validation:
 def measure_changes(winner: Validation) -> list[float]:
     """Relative changes of a simple ranker's score from one fold to the next, the latest first.
 
-    The folds are the hold-out and the same one, two and three baskets or periods earlier. The ranker counts:
-    it is the better one of `PersonalFrequency` and `Popularity`, and its lists have the best N of the latest
-    fold. Its score changes because the data changes; the chosen model would take too long to be fitted again.
+    The folds are the hold-out and the same one, two and three baskets or periods earlier; a random hold-out
+    is repeated on its history, which is a fifth shorter each time. The ranker counts: it is the better one of
+    `PersonalFrequency` and `Popularity`, and its lists have the best N of the latest fold. Its score changes
+    because the data changes; the chosen model would take too long to be fitted again.
     """
 
     filter_seen = winner.filter_seen
@@ -280,10 +281,10 @@ def measure_changes(winner: Validation) -> list[float]:
     changes: list[float] = []
     fold, later = winner.holdout, _values_by_user(latest, latest.N)
     while len(changes) < EARLIER_FOLDS:
-        before = earlier_fold(fold)
-        if before is None:
-            break
         try:
+            before = hold_out_items(fold.history) if fold.is_random else earlier_fold(fold)
+            if before is None:
+                break
             values = _values_by_user(rank(latest.model, before), latest.N)
         except DataError:
             break

@@ -46,6 +46,7 @@ class Holdout(NamedTuple):
     everyone: Ints | None = None  # users who count, whether they are in the truth or not; None: those in it
     at: int | None = None  # when all lists are made; None: just before each user's held-out basket
     horizon: int | None = None  # microseconds from then on that the truth covers
+    is_random: bool = False  # whether the truth is a random share of each user's items
 
     @property
     def users(self) -> Ints:
@@ -80,8 +81,11 @@ def hold_out(
 
 def _last_or_random(data: Interactions, seed: int) -> Holdout:
     """Hold out each user's last basket where users return, else a random share of each user's items."""
-    if users_return(data):
-        return last_baskets(data)[0]
+    return last_baskets(data)[0] if users_return(data) else hold_out_items(data, seed)
+
+
+def hold_out_items(data: Interactions, seed: int = 0) -> Holdout:
+    """Hold out a random share of each user's items."""
     held = draw_items(data, HOLD_OUT_ONE_IN, seed)
     history, truth = data.where(~held), data.where(held)
     n = truth.active_users.size
@@ -90,9 +94,8 @@ def _last_or_random(data: Interactions, seed: int) -> Holdout:
             f"validation needs at least two users with two items each, got {n}; add more history, or fit "
             "one model without validation."
         )
-    return Holdout(
-        history, truth, f"one item in {HOLD_OUT_ONE_IN} of {n:,} users, drawn at random (few users return)"
-    )
+    description = f"one item in {HOLD_OUT_ONE_IN} of {n:,} users, drawn at random (few users return)"
+    return Holdout(history, truth, description, is_random=True)
 
 
 def last_baskets(data: Interactions, n_folds: int = 1) -> list[Holdout]:

@@ -62,7 +62,9 @@ class SelectionReport:
     `standard_error` says how much the score of `held_out` would vary with other users at the same time.
     Lists are shown later. `drift` says how much scores change from one basket or period to the next: it is
     the root mean square of `n_changes` (up to three) such changes of a simple ranker's score, the latest one
-    up to the validation. It is None if the data has no earlier basket or period. `error` contains both.
+    up to the validation. Where a random share of the items is held out, the same share is held out of the
+    rest: lists made from histories that are a fifth longer find more. It is None if the data is too small for
+    an earlier hold-out. `error` contains both.
 
     Examples
     --------
@@ -206,10 +208,10 @@ def explain_error(metric: type[Metric], held_out: dict[str, Any]) -> str:
     """The error of a score on other users, and what it contains."""
     users = metric.text(held_out["standard_error"])
     if held_out.get("drift") is None:
-        return f"{users} (without drift over time, which was not measured)"
+        return f"{users} (without changes between hold-outs, which were not measured)"
     return (
         f"{metric.text(held_out['error'])}, of which {users} for other users and "
-        f"{metric.text(held_out['drift'])} for drift over time"
+        f"{metric.text(held_out['drift'])} for changes between hold-outs"
     )
 
 
