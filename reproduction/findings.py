@@ -192,6 +192,37 @@ def best_variants(counts: dict[str, list[Row]]) -> dict[str, Row]:
     return found
 
 
+PLAIN: Row = {"f1": "f1", "loss": PAIRWISE, "reading": 0, "bias": False, "own_N": False, "cap": MAX_ITEMS}
+ADDED: dict[str, Row] = {  # what may be read differently, one at a time
+    "harmonic F1": {"f1": HARMONIC},
+    "HRM by negative sampling": {"loss": protocol.NEGATIVE_SAMPLING},
+    "the other test set of each dataset": {"reading": 1},
+    "item biases": {"bias": True},
+    "item biases where validation prefers them": {"bias": None},
+    "NDCG with an N or setting of its own": {"own_N": True},
+    "lists of at most 100 items": {"cap": max(CAPS)},
+}
+
+
+def added_readings(datasets: dict[str, Row]) -> dict[str, dict[str, Row]]:
+    """The plain reading and each change of it alone: by name, then by dataset, the count of cells.
+
+    The plain reading: the mean of the users' F1, the pairwise loss, all users with all their items, no item
+    biases, one N for both metrics, at most 20 items.
+    """
+
+    def count(dataset: Row, variant: Row) -> Row:
+        wanted = variant | {"reading": dataset["readings"][variant["reading"]]}
+        return next(row for row in dataset["cells"] if all(row[name] == wanted[name] for name in wanted))
+
+    variants = {"plain": PLAIN} | {name: PLAIN | change for name, change in ADDED.items()}
+    tested = {name: dataset for name, dataset in datasets.items() if dataset["cells"]}
+    return {
+        name: {each: count(dataset, variant) for each, dataset in tested.items()}
+        for name, variant in variants.items()
+    }
+
+
 # ---------------------------------------------------------------------- models against each other
 def compare_models(rows: list[Row], table: list[Row]) -> Row:
     """Figure 2, every top-N model against those before it, and every dynamic model against its original.

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import FileSystemLoader
 
 from reproduction import protocol
-from reproduction.findings import closeness, find_row
+from reproduction.findings import added_readings, closeness, find_row
 from reproduction.protocol import CAPS, HARMONIC, METRICS
 from reproduction.runs import Row
 from shortlist.core.charts import Series, legend, line_chart
@@ -27,7 +27,9 @@ def render(template: str, results: Row, **context: Any) -> str:
     """Fill "report.html.j2" or "table.md.j2", which know the names of this file."""
     folders = [Path(__file__).parent, Path(pages.__file__).parent / "templates"]
     page = pages.ENVIRONMENT.overlay(loader=FileSystemLoader(folders)).get_template(template)
-    return page.render(globals() | context, results=results, find_row=find_row)
+    return page.render(
+        globals() | context, results=results, find_row=find_row, added=added_readings(results["datasets"])
+    )
 
 
 def name_variant(row: Row) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reproduction.findings import best_variants, count_cells
+from reproduction.findings import added_readings, best_variants, count_cells
 from reproduction.protocol import PAPER
 from reproduction.report import figure_cell, name_variant, render
 
@@ -66,6 +66,19 @@ def test_the_page_states_the_stored_count(stored):
     most = max(row["reached"] for name, row in stored["best"].items() if name.endswith("most cells"))
     cells = stored["best"]["f1, most cells"]["cells"]
     assert f"{most} of {cells} cells are at or above the paper" in page
+
+
+def test_the_page_starts_with_the_plain_reading(stored):
+    """Its counts and those of each change alone are the stored ones."""
+    page = " ".join((ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").split())
+    added = added_readings(stored["datasets"])
+    for name, parts in added.items():
+        reached, cells = (sum(part[key] for part in parts.values()) for key in ("reached", "cells"))
+        counts = " | ".join(f"{part['reached']}, {part['distance']:.0%}" for part in parts.values())
+        assert f"| {name} | {reached} of {cells} | {counts} |" in page
+    plain = sum(part["reached"] for part in added["plain"].values())
+    most = stored["best"]["harmonic, most cells"]["reached"]
+    assert page.index(f"{plain} of 24 cells") < page.index(f"{most} of 24 cells")
 
 
 def test_a_reading_has_a_name():
