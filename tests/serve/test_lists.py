@@ -11,6 +11,7 @@ from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
 from tests.models.cases import ALL_MODELS, checkerboard, fit
+from tests.serve.conftest import start
 
 N_BATCHES = 6
 USERS = ["u00", "u01", "u07", "u12"]
@@ -23,13 +24,13 @@ def batch(number):
     return [(owner, item, timestamp) for owner, items in baskets.items() for item in items]
 
 
-def plain(lists):
-    """User id → (items, scores, probabilities, reason), as JSON has them."""
+def plain(lists, is_calibrated):
+    """User id → (items, scores, calibrated probabilities, reason), as JSON has them."""
     return {
         each.user_id: (
             each.items,
             each.scores.tolist(),
-            None if each.probabilities is None else each.probabilities.tolist(),
+            each.probabilities.tolist() if is_calibrated and each.probabilities is not None else None,
             each.reason,
         )
         for each in lists
@@ -56,8 +57,11 @@ def test_lists_over_http_are_those_of_the_library_beside_running_events(name, tm
         model.set_cutoff(cutoff.fit(candidates, split.valid, history=split.train))
     model.save(tmp_path / "shop.shortlist")
     local = sl.load_model(tmp_path / "shop.shortlist")
-    states = [plain(local.recommend(USERS))]
-    states += [plain(local.observe(batch(number)).recommend(USERS)) for number in range(N_BATCHES)]
+    is_calibrated = local.cutoff_ is not None
+    states = [plain(local.recommend(USERS), is_calibrated)]
+    states += [
+        plain(local.observe(batch(number)).recommend(USERS), is_calibrated) for number in range(N_BATCHES)
+    ]
     seen = []
 
     def ask(client, number):
@@ -84,3 +88,17 @@ def test_lists_over_http_are_those_of_the_library_beside_running_events(name, tm
         assert any(same(shown, state[user]) for state in states), user
     for user, shown in seen[n_before:]:
         assert same(shown, states[-1][user]), user
+
+
+def test_probabilities_without_calibration_are_none(folder):
+    """DKHRM has probabilities of its own, not compared with what users do."""
+    model = sl.DKHRM(n_factors=8, n_epochs=2).fit(sl.load_dataset("sample"))
+    assert model.recommend(["u1"], N=3)["u1"].probabilities is not None
+    model.save(folder / "shop.shortlist")
+    with start(folder) as client:
+        for options in ({"N": 3}, {}):
+            body = {"users": ["u1", "u2"], "withheld": 2, **options}
+            lists = client.post("/v1/recommend", json=body).json()["lists"]
+            items = [item for row in lists for item in (*row["items"], *row["withheld"])]
+            assert items
+            assert all(item["probability"] is None for item in items)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
@@ -180,21 +181,32 @@ def answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     if longest is not None and lists.lengths.max(initial=0) > longest:
         raise _too_many_items(first.config.max_items)
     explained = _explain(first, options, lists) if first.body.explain else None
-    answers = _list_answers(lists, explained, is_session=users is None)
+    is_calibrated = _is_calibrated(first.served, options)
+    answers = _list_answers(lists, explained, is_calibrated=is_calibrated, is_session=users is None)
     if first.body.withheld:
-        more = _list_answers(plan.next_candidates(lists, first.body.withheld), explained)
+        candidates = plan.next_candidates(lists, first.body.withheld)
+        more = _list_answers(candidates, explained, is_calibrated=is_calibrated)
         for user, answer in answers.items():
             answer["withheld"] = more[user]["items"]
     names = {"model": first.served.name, "cutoff": _cutoff_name(first.served, options), "notes": notes}
     return [_answer(job, answers, names) for job in jobs]
 
 
+def _is_calibrated(served: ServedModel, options: RequestOptions) -> bool:
+    """Whether the probabilities of the lists were fitted to what users did; others are only scores."""
+    cutoffs = (options.cutoff, served.model.cutoff_)
+    deciding = (cutoff for cutoff in cutoffs if isinstance(cutoff, Cutoff) and cutoff.uses_probabilities)
+    return any(cutoff.is_calibrated for cutoff in islice(deciding, 1))
+
+
 def _list_answers(
-    lists: RankedLists, explained: Explained | None, *, is_session: bool = False
+    lists: RankedLists, explained: Explained | None, *, is_calibrated: bool, is_session: bool = False
 ) -> dict[Any, dict[str, Any]]:
     """What an answer says about each list, by user."""
     ids, names, n = lists.item_ids.values, lists.item_names, lists.items.size
-    probabilities = [None] * n if lists.probabilities is None else lists.probabilities.tolist()
+    probabilities = [None] * n
+    if is_calibrated and lists.probabilities is not None:
+        probabilities = lists.probabilities.tolist()
     columns = zip(lists.items.tolist(), lists.scores.tolist(), probabilities, strict=True)
     items: list[dict[str, Any]] = [
         {"item_id": ids[at], "name": None if names is None else names[at], "score": score, "probability": p}

@@ -103,7 +103,7 @@ class ListItem(Answer):
     item_id: str | int
     name: str | None = None
     score: float
-    probability: float | None = None
+    probability: float | None = Field(None, description="Calibrated on what users did; null without that.")
     contributions: list[tuple[str, float]] | None = None
 
 

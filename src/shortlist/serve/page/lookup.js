@@ -4,6 +4,7 @@ import { count, day, field, h, message, percent, plural, s } from "./dom.js";
 
 const WITHHELD = 8;
 const BASKETS = 20;
+const WORDS = { "item bias": "how popular it is", "bought before": "earlier purchases of it", "own baskets": "the user's own baskets", neighbors: "similar users" };
 const ENDS = [
   ["auto", "the cutoff in service"],
   ["boundary", "the boundary of the model"],
@@ -142,8 +143,8 @@ function listCard(list, answer, choice) {
 
 function itemRow(item, rank, kind, known, top) {
   const value = known ? item.probability ?? 0 : item.score;
-  const parts = (item.contributions || []).slice(0, 3).map(([source, amount]) => `${source} ${amount >= 0 ? "+" : "−"}${Math.abs(amount).toFixed(2)}`);
-  const more = [item.name ? String(item.item_id) : null, parts.length ? `score ${item.score.toFixed(2).replace("-", "−")}: ${parts.join(", ")}` : null].filter(Boolean);
+  const reasons = (item.contributions || []).filter(([, amount]) => amount > 0).slice(0, 3).map(([source]) => WORDS[source] || source);
+  const more = [item.name ? String(item.item_id) : null, reasons.length ? `because of ${reasons.join(", ")}` : null].filter(Boolean);
   return h("tr", {},
     h("td", { class: "rank" }, String(rank)),
     h("td", {}, item.name || String(item.item_id), more.length ? h("div", { class: "small muted" }, more.join(" · ")) : null),
