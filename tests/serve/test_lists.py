@@ -1,5 +1,6 @@
 """Lists over HTTP are those of the library, for every model, while events arrive."""
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,11 +8,13 @@ import pytest
 from starlette.testclient import TestClient
 
 import shortlist as sl
+from shortlist.cutoff.base import Cutoff
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
 from tests.models.cases import ALL_MODELS, checkerboard, fit
 from tests.serve.conftest import start
+from tests.serve.test_app import wait_for
 
 N_BATCHES = 6
 USERS = ["u00", "u01", "u07", "u12"]
@@ -102,3 +105,25 @@ def test_probabilities_without_calibration_are_none(folder):
             items = [item for row in lists for item in (*row["items"], *row["withheld"])]
             assert items
             assert all(item["probability"] is None for item in items)
+
+
+def test_a_named_cutoff_file_is_read_once_and_again_when_it_has_changed(folder, monkeypatch):
+    path, threads, load = folder / "three.shortlist", [], Cutoff.load
+    sl.cutoff.FixedN(N=3).save(path)
+
+    def note(file):
+        threads.append(threading.current_thread())
+        return load(file)
+
+    def lengths():
+        body = {"users": ["u1"], "cutoff": "three"}
+        return [len(row["items"]) for row in client.post("/v1/recommend", json=body).json()["lists"]]
+
+    monkeypatch.setattr(Cutoff, "load", note)
+    with start(folder) as client:
+        assert [lengths() for _ in range(5)] == [[3]] * 5
+        assert len(threads) == 1
+        assert "asyncio" in threads[0].name  # of the pool beside the event loop
+        sl.cutoff.FixedN(N=2).save(path)
+        wait_for(lambda: lengths() == [2])
+    assert len(threads) == 2

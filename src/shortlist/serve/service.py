@@ -34,6 +34,7 @@ from shortlist.serve.lists import (
 )
 from shortlist.serve.log import write_log
 from shortlist.serve.metrics import Metrics, put_counters
+from shortlist.serve.model_files import SUFFIX
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
 from shortlist.serve.store import EventStore, StoreError, wait_for_store
 from shortlist.serve.tokens import TokenFile
@@ -83,7 +84,8 @@ class Service:
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
         self.large_lists = ThreadPoolExecutor(1, thread_name_prefix="large-lists")
         self.worker = random.randbytes(6).hex()
-        self._cutoffs: dict[str, Cutoff] = {}
+        self._cutoffs: dict[str, CutoffChoice] = {"auto": "auto", "boundary": "boundary"}
+        self._cutoff_files: dict[str, int | None] = {}  # name of a file → when it was changed
         self._stop = threading.Event()
         self._trimmed = time.monotonic()  # when free memory was given back
         self.is_open = self.is_draining = False
@@ -165,6 +167,7 @@ class Service:
         if time.monotonic() - self._trimmed >= TRIM_SECONDS:
             self._trimmed = time.monotonic()
             trim_memory()
+        self._forget_cutoffs()
         self.store.read_time()
         self._store_counters()
         turn = int(self.store.now() // TURN_SECONDS)
@@ -214,10 +217,7 @@ class Service:
         n_before: Mapping[str, int] = NO_COUNTS,
     ) -> ListResult:
         """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
-        if body.cutoff in ("auto", "boundary") or body.cutoff in self._cutoffs:
-            cutoff = self.cutoff(body.cutoff)
-        else:
-            cutoff = await asyncio.to_thread(self.cutoff, body.cutoff)  # from a file or the store
+        cutoff = self._cutoffs.get(body.cutoff) or await asyncio.to_thread(self.cutoff, body.cutoff)
         at = self.store.now()
         build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, n_before=n_before)
         if is_small(body):
@@ -347,14 +347,11 @@ class Service:
 
     def cutoff(self, name: str) -> CutoffChoice:
         """The cutoff that a request names: an id, or the name of a file that `shortlist cut --save` wrote."""
-        if name == "auto":
-            return "auto"
-        if name == "boundary":
-            return "boundary"
-        if name in self._cutoffs:
-            return self._cutoffs[name]
+        cutoff = self._cutoffs.get(name)
+        if cutoff is not None:
+            return cutoff
         if name in self.deployment.model_names():
-            return self._cutoff_file(name)
+            return self._read_cutoff_file(name)
         content = read_cutoff(self.store, name)
         if content is None:
             raise RequestError(
@@ -363,19 +360,30 @@ class Service:
                 'cutoff must be "auto", "boundary", a known cutoff_id or a saved cutoff in the model folder',
                 "POST /v1/cut/fit returns a cutoff_id; `shortlist cut --save` writes a file",
             )
-        self._cutoffs[name] = cutoff_from_bytes(content)
-        return self._cutoffs[name]
+        stored = self._cutoffs[name] = cutoff_from_bytes(content)
+        return stored
 
-    def _cutoff_file(self, name: str) -> Cutoff:
-        """The cutoff of a file in the folder of the models."""
-        path = self.deployment.path_of(name)
-        key = f"{name} {path.stat().st_mtime_ns}"  # a file that was replaced is read again
-        if key not in self._cutoffs:
-            try:
-                self._cutoffs[key] = Cutoff.load(path)
-            except (ModelFileError, OSError) as error:
-                raise ModelFileError(self.deployment.describe_error(name, error)) from None
-        return self._cutoffs[key]
+    def _read_cutoff_file(self, name: str) -> Cutoff:
+        """The cutoff of a file in the folder of the models; it is read once."""
+        changed = self._changed(name)
+        try:
+            cutoff = Cutoff.load(self.deployment.path_of(name))
+        except (ModelFileError, OSError) as error:
+            raise ModelFileError(self.deployment.describe_error(name, error)) from None
+        self._cutoff_files[name] = changed
+        self._cutoffs[name] = cutoff
+        return cutoff
+
+    def _changed(self, name: str) -> int | None:
+        """When a file in the folder of the models was changed; None if it is gone."""
+        path = self.config.model_folder / f"{name}{SUFFIX}"
+        return path.stat().st_mtime_ns if path.is_file() else None
+
+    def _forget_cutoffs(self) -> None:
+        """Let cutoff files that have changed be read again."""
+        for name, changed in list(self._cutoff_files.items()):
+            if self._changed(name) != changed:
+                del self._cutoff_files[name], self._cutoffs[name]
 
 
 def takes_part(body: RecommendBody) -> bool:
