@@ -217,7 +217,9 @@ class Service:
         n_before: Mapping[str, int] = NO_COUNTS,
     ) -> ListResult:
         """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
-        cutoff = self._cutoffs.get(body.cutoff) or await asyncio.to_thread(self.cutoff, body.cutoff)
+        loaded = self._cutoffs
+        is_loaded = body.cutoff in loaded
+        cutoff = loaded[body.cutoff] if is_loaded else await asyncio.to_thread(self.cutoff, body.cutoff)
         at = self.store.now()
         build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, n_before=n_before)
         if is_small(body):
@@ -383,7 +385,8 @@ class Service:
         """Let cutoff files that have changed be read again."""
         for name, changed in list(self._cutoff_files.items()):
             if self._changed(name) != changed:
-                del self._cutoff_files[name], self._cutoffs[name]
+                del self._cutoff_files[name]
+                self._cutoffs = {key: cutoff for key, cutoff in self._cutoffs.items() if key != name}
 
 
 def takes_part(body: RecommendBody) -> bool:
