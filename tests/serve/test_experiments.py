@@ -15,8 +15,8 @@ from shortlist.serve import experiments
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment
-from shortlist.serve.erasure import erase_user
 from shortlist.serve.experiments import Arm, CommonHistory, Experiments, LiveExperiment, measure
+from shortlist.serve.projections import erase_user
 from shortlist.serve.service import Service
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tables import exposures

@@ -19,20 +19,17 @@ import shortlist as sl
 from shortlist.errors import ConfigError, DataError
 from shortlist.serve import app, deployment, lists, tokens
 from shortlist.serve import store as store_module
-from shortlist.serve.activations import add_activation, find_activations
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import Deployment, load_refit_data
-from shortlist.serve.erasure import erase_user
+from shortlist.serve.deployment import Deployment, kept_path, load_refit_data
 from shortlist.serve.experiments import Experiments
 from shortlist.serve.metrics import Metrics
-from shortlist.serve.model_files import kept_path
+from shortlist.serve.projections import add_activation, erase_user, find_activations
 from shortlist.serve.run import served_model
 from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import DAY_SECONDS, Service
-from shortlist.serve.store import EventStore, RowError, StoreError
+from shortlist.serve.store import EventStore, RowError, StoreError, StoreWriter
 from shortlist.serve.tokens import create_token
-from shortlist.serve.writer import StoreWriter
 from tests.postgres import PostgresServer, started
 from tests.serve.conftest import logged_lists, start, usual_items
 from tests.serve.server import free_port

@@ -14,7 +14,7 @@ from shortlist.serve import app as routes
 from shortlist.serve import lists
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.connections import GuardedProtocol
+from shortlist.serve.run import GuardedProtocol
 from shortlist.serve.service import Service
 from tests.serve.conftest import logged_lists
 from tests.serve.server import Server, free_port
@@ -158,7 +158,7 @@ def test_several_requests_in_one_piece_are_answered_in_order(live):
 
 def test_a_client_that_pipelines_is_not_cut_off(run, monkeypatch):
     """Its second request waits, half sent, for longer than headers and bodies may take."""
-    monkeypatch.setattr("shortlist.serve.connections.HEADER_SECONDS", 0.3)
+    monkeypatch.setattr("shortlist.serve.run.HEADER_SECONDS", 0.3)
     answer_jobs = lists.answer_jobs
     monkeypatch.setattr(
         "shortlist.serve.service.answer_jobs", lambda jobs: time.sleep(1.5) or answer_jobs(jobs)

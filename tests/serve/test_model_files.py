@@ -9,10 +9,17 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.errors import ModelFileError
 from shortlist.serve import model_files
-from shortlist.serve.activations import find_activations, read_cutoff
-from shortlist.serve.deployment import Deployment, cutoff_from_bytes, load_refit_data
+from shortlist.serve.deployment import (
+    Deployment,
+    cutoff_from_bytes,
+    file_checksum,
+    find_model,
+    kept_path,
+    load_refit_data,
+    model_names,
+)
 from shortlist.serve.experiments import Arm, Experiments, LiveExperiment
-from shortlist.serve.model_files import file_checksum, find_model, kept_path, model_names
+from shortlist.serve.projections import find_activations, read_cutoff
 from shortlist.serve.store import EventStore
 from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start

@@ -6,7 +6,7 @@ from collections import namedtuple
 import pytest
 
 from shortlist.serve.experiments import DAY, Arm, Experiments, LiveExperiment
-from shortlist.serve.outcomes import UserTimeline, remove_returned
+from shortlist.serve.projections import UserTimeline, remove_returned
 from shortlist.serve.store import EventStore, ListRow
 
 Row = namedtuple("Row", "seq item_id time weight received")

@@ -7,8 +7,8 @@ import pytest
 import sqlalchemy as sa
 
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.erasure import erase_user
 from shortlist.serve.experiments import DAY, Arm, Experiments, LiveExperiment
+from shortlist.serve.projections import erase_user
 from shortlist.serve.store import EventStore, ListRow
 from shortlist.serve.tables import exposures, metadata
 from tests.postgres import started

@@ -4,8 +4,8 @@ import json
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.serve.activations import find_activations
-from shortlist.serve.model_files import kept_path
+from shortlist.serve.deployment import kept_path
+from shortlist.serve.projections import find_activations
 from shortlist.serve.store import EventStore
 from tests.serve.conftest import start, usual_items
 from tests.serve.test_app import wait_for

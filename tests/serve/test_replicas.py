@@ -10,18 +10,18 @@ import pytest
 import sqlalchemy as sa
 
 import shortlist as sl
-from shortlist.serve.activations import add_activation, find_activations
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import Deployment
-from shortlist.serve.erasure import erase_user
+from shortlist.serve.projections import add_activation, erase_user, find_activations
 from shortlist.serve.store import (
     EVENTS_LOCK,
+    MAX_WAITING,
     EventStore,
     StoreAwayError,
     StoreError,
+    StoreWriter,
 )
 from shortlist.serve.tokens import create_token
-from shortlist.serve.writer import MAX_WAITING, StoreWriter
 from tests.postgres import PostgresServer
 from tests.serve.proxy import Proxy
 from tests.serve.server import Server, free_port

@@ -10,8 +10,7 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.serve.deployment import Deployment
-from shortlist.serve.erasure import erase_user
-from shortlist.serve.outcomes import read_timelines
+from shortlist.serve.projections import erase_user, read_timelines
 from shortlist.serve.store import EventStore, ListRow
 from tests.serve.conftest import start, usual_items
 from tests.serve.test_app import wait_for

@@ -8,11 +8,10 @@ import sqlalchemy as sa
 
 from shortlist.errors import ConfigError
 from shortlist.serve import upgrade
-from shortlist.serve.activations import find_activations, read_cutoff
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.erasure import erased_after
+from shortlist.serve.deployment import export_models, kept_path
 from shortlist.serve.experiments import Experiments
-from shortlist.serve.model_files import kept_path
+from shortlist.serve.projections import erased_after, find_activations, read_cutoff
 from shortlist.serve.store import EventStore
 from shortlist.serve.tables import metadata
 from tests.postgres import running
@@ -126,7 +125,7 @@ def test_an_upgrade_that_fails_changes_nothing(store, monkeypatch):
 def test_model_files_leave_the_database(store, tmp_path):
     store.create()
     for _ in range(2):  # the second time there is nothing to do
-        store.export_models(tmp_path)
+        export_models(store, tmp_path)
     assert kept_path(tmp_path, "a" * 64).read_bytes() == b"first part of a model file, second part"
     assert not tables_of(store) & set(upgrade.MODEL_TABLES)
 
@@ -135,7 +134,7 @@ def test_models_stay_in_the_database_if_they_cannot_be_written(store, tmp_path):
     store.create()
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="must leave the database"):
-        store.export_models(tmp_path / "file")
+        export_models(store, tmp_path / "file")
     assert "model_parts" in tables_of(store)
 
 

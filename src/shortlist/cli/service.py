@@ -78,8 +78,7 @@ def activate_model(
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import Deployment
-    from shortlist.serve.model_files import SUFFIX
+    from shortlist.serve.deployment import SUFFIX, Deployment, export_models
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db})
@@ -91,7 +90,7 @@ def activate_model(
         raise ConfigError(f"there is no event store at {config.db}; pass the --db of the service.")
     store.create()
     try:
-        store.export_models(config.model_folder)
+        export_models(store, config.model_folder)
         deployed = Deployment(config.model_folder, store, keep_models=config.keep_models)
         name = config.model_path.name.removesuffix(SUFFIX)
         number = deployed.activate(name, "by shortlist service activate").number
@@ -123,7 +122,7 @@ def forget_user(
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.erasure import erase_user
+    from shortlist.serve.projections import erase_user
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db})
@@ -173,10 +172,16 @@ def refit_model(
     """
     from shortlist.auto.fit import refit as fit_again
     from shortlist.core.serialization import read_header
-    from shortlist.serve.activations import add_activation
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import Deployment, load_refit_data
-    from shortlist.serve.model_files import SUFFIX, kept_path, save_model
+    from shortlist.serve.deployment import (
+        SUFFIX,
+        Deployment,
+        export_models,
+        kept_path,
+        load_refit_data,
+        save_model,
+    )
+    from shortlist.serve.projections import add_activation
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db, "keep_models": keep})
@@ -184,7 +189,7 @@ def refit_model(
     if store.is_sqlite or config.model_path.exists():  # a refitted model has no file with a name
         read_header(config.model_path)
     store.create()
-    store.export_models(config.model_folder)
+    export_models(store, config.model_folder)
     folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
     content = None if items is None else read_content(items)
     data = load_refit_data(store, folder, base)

@@ -25,10 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
-from shortlist.serve.activations import add_cutoff, find_activations
 from shortlist.serve.cut import cut_lists, fit_cutoff
 from shortlist.serve.deployment import ServedModel, cutoff_bytes
-from shortlist.serve.erasure import erase_user
 from shortlist.serve.events import count_returns, later_events, new_items, parse_events
 from shortlist.serve.lists import check_count, is_small
 from shortlist.serve.middleware import (
@@ -39,6 +37,7 @@ from shortlist.serve.middleware import (
     needs,
     send_json,
 )
+from shortlist.serve.projections import add_cutoff, erase_user, find_activations
 from shortlist.serve.schemas import RequestError, check_id, invalid_body, parse_body
 from shortlist.serve.service import Service
 from shortlist.serve.store import StoreError

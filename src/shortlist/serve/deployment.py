@@ -1,8 +1,16 @@
-"""The model that is served: loading, activation, roll-back, and events that reach it through `observe`."""
+"""The model that is served: its file, activation, roll-back, and events that reach it through `observe`.
+
+People put model files with names into a folder that all servers read. What is activated is kept beside them
+under its checksum, so that it stays what it was when a file with a name is replaced. Servers need only read
+the folder.
+"""
 
 import ctypes
 import gc
+import os
+import re
 import secrets
+import shutil
 import sys
 import tempfile
 import threading
@@ -16,32 +24,27 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import sqlalchemy as sa
 
+from shortlist.core.files import atomic_write
+from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError
 from shortlist.models.base import Recommender, load_model
-from shortlist.serve.activations import (
+from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
+from shortlist.serve.log import write_log
+from shortlist.serve.projections import (
     Activation,
+    ErasedUser,
     ModelVersion,
     add_activation,
     add_cutoff,
+    erased_after,
     find_activations,
     read_cutoff,
-)
-from shortlist.serve.erasure import ErasedUser, erased_after
-from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
-from shortlist.serve.log import write_log
-from shortlist.serve.model_files import (
-    SUFFIX,
-    file_checksum,
-    find_model,
-    keep_model,
-    kept_path,
-    model_names,
-    remove_models,
 )
 from shortlist.serve.store import EventStore, StoreError
 
@@ -477,3 +480,113 @@ def cutoff_from_bytes(content: bytes) -> Cutoff:
         path = Path(folder) / "cutoff.shortlist"
         path.write_bytes(content)
         return Cutoff.load(path)
+
+
+SUFFIX = ".shortlist"
+CHECKSUM = re.compile(r"[0-9a-f]{64}")
+UNUSED_SECONDS = 3_600.0  # a file that nothing names may be about to be activated
+
+
+def file_checksum(path: Path) -> str:
+    """The checksum in the header of a model file."""
+    return str(read_header(path)["checksum"])
+
+
+def kept_path(folder: Path, checksum: str) -> Path:
+    """Where the file with a checksum is kept."""
+    return folder / f"{checksum}{SUFFIX}"
+
+
+def model_names(folder: Path) -> list[str]:
+    """Names of the files that people put into the folder, newest first; all of them are UTF-8."""
+    paths = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file() and _is_name(path)]
+    paths.sort(key=lambda path: (-path.stat().st_mtime, path.name))
+    return [path.name.removesuffix(SUFFIX) for path in paths]
+
+
+def _is_name(path: Path) -> bool:
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        return False
+    return not CHECKSUM.fullmatch(path.name.removesuffix(SUFFIX))
+
+
+def find_model(folder: Path, name: str, checksum: str, *, is_new: bool = False) -> Path:
+    """The file with this checksum: the one that was kept, or the one with the name if it has not changed.
+
+    The latter comes first if it is new: a damaged file may have the checksum of one that was kept.
+    """
+    named = folder / f"{name}{SUFFIX}"
+    paths = (kept_path(folder, checksum), named)
+    for path in reversed(paths) if is_new else paths:
+        if path.parent == folder and path.is_file() and file_checksum(path) == checksum:
+            return path
+    problem = "has changed" if named in folder.glob(f"*{SUFFIX}") else "is not in the folder of models"
+    raise ModelFileError(f"the file of model {name!r} {problem}; activate it again where the file is.")
+
+
+def keep_model(folder: Path, path: Path, checksum: str) -> None:
+    """Copy a model file into the folder, under its checksum."""
+    kept = kept_path(folder, checksum)
+    if kept.is_file():
+        with suppress(OSError):
+            os.utime(kept)  # what is about to be activated is not deleted
+        return
+    with atomic_write(kept) as temporary:
+        shutil.copyfile(path, temporary)
+        if file_checksum(temporary) != checksum:
+            raise ModelFileError("the file was replaced while it was read; activate it again.")
+
+
+def save_model(model: Recommender, folder: Path) -> str:
+    """Save a model into the folder, under its checksum; the checksum."""
+    with tempfile.TemporaryDirectory(prefix=".refit-", dir=folder) as room:
+        path = model.save(Path(room) / f"model{SUFFIX}")
+        checksum = file_checksum(path)
+        path.replace(kept_path(folder, checksum))
+    return checksum
+
+
+def remove_models(folder: Path, checksums: Iterable[str]) -> None:
+    """Delete kept files, but those of the last hour; a folder that cannot be written stays as it is."""
+    for checksum in checksums:
+        path = kept_path(folder, checksum)
+        with suppress(OSError):
+            if path.stat().st_mtime < time.time() - UNUSED_SECONDS:
+                path.unlink()
+
+
+UPGRADE_LOCK = 0x51_0E_58  # advisory lock of PostgreSQL: one server after the other
+MODEL_TABLES = ("budgets", "model_parts", "models")
+
+
+def export_models(store: EventStore, folder: Path) -> None:
+    """Write the model files that release 0.3 kept in the database into a folder, then drop its tables."""
+    with store.begin() as connection:
+        _export(connection, folder)
+
+
+def _export(connection: sa.Connection, folder: Path) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(UPGRADE_LOCK)))
+    find = sa.text("SELECT content FROM model_parts WHERE checksum = :checksum AND number = :number")
+    present = [name for name in MODEL_TABLES if sa.inspect(connection).has_table(name)]
+    query = "SELECT checksum FROM models"
+    rows: Any = connection.exec_driver_sql(query) if "models" in present else ()
+    for (checksum,) in list(rows):
+        number, path = 0, kept_path(folder, checksum)
+        if path.is_file():
+            continue
+        try:
+            with atomic_write(path) as temporary, temporary.open("wb") as file:
+                while content := connection.scalar(find, {"checksum": checksum, "number": number}):
+                    file.write(content)
+                    number += 1
+        except DataError as error:
+            raise ConfigError(
+                f"model files of release 0.3 must leave the database: {error} Run the service or "
+                "`shortlist service refit` once where the folder of the model can be written."
+            ) from None
+    for name in present:
+        connection.exec_driver_sql(f"DROP TABLE {name}")

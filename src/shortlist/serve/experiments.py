@@ -32,10 +32,8 @@ from shortlist.evaluation.experiment import (
     evaluate_experiment,
     split_evidence,
 )
-from shortlist.serve.activations import ModelVersion, find_activations
 from shortlist.serve.deployment import Deployment, load_activated
-from shortlist.serve.erasure import erased_after
-from shortlist.serve.outcomes import read_timelines
+from shortlist.serve.projections import ModelVersion, erased_after, find_activations, read_timelines
 from shortlist.serve.store import Change, EventStore
 from shortlist.serve.tables import events, exposures, lists
 from shortlist.types import Longs

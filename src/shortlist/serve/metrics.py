@@ -1,14 +1,10 @@
 """Counters of the service: for Prometheus, and per minute in the store for the page."""
 
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter as Counts
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
-from operator import itemgetter
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
@@ -18,13 +14,8 @@ from shortlist.serve.tables import counters
 
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 LENGTHS = (0, 1, 2, 3, 5, 10, 20, 50, 100)
-PENDING = 2_000  # requests that are counted at once
 KEPT_MINUTES = 60  # while the store cannot be reached
 MAX_LENGTH = 100  # longer lists are counted with this length on the page
-
-CountedRequest = tuple[float, str, int, float]  # `perf_counter` when it was answered, route, status, seconds
-CountedLists = tuple[int, Sequence[int], int, bool]  # minute, lengths, number of unknown users, of an arm
-Row = TypeVar("Row")
 
 
 class Metrics:
@@ -61,77 +52,39 @@ class Metrics:
             registry=registry,
             multiprocess_mode="mostrecent",
         )
-        self._requests: deque[CountedRequest] = deque()
-        self._answers: deque[CountedLists] = deque()
-        self._fold_lock = threading.Lock()
         self._lock = threading.Lock()
         self._open_minute = 0
         self._minutes: dict[int, Counts[str]] = {}  # that are not finished or not yet stored
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
-        """Count an answered request; it is added to the metrics together with others."""
-        self._requests.append((time.perf_counter(), route, status, seconds))
-        if len(self._requests) >= PENDING:
-            self._fold()
+        """Count an answered request."""
+        self.requests.labels(route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+        counts = {"requests": 1, f"status:{status // 100}xx": 1}
+        if route == "/v1/recommend" and status != 408:  # that one waited for its client
+            at = bisect_left(SECONDS, seconds)
+            counts[f"seconds:{SECONDS[at] if at < len(SECONDS) else 'more'}"] = 1
+        self._add(counts)
 
     def count_lists(self, lengths: Sequence[int], unknown: int, *, of_arm: bool = False) -> None:
-        """Count the lists of a request; they are added to the metrics together with others."""
-        self._answers.append((int(self._now() // 60), lengths, unknown, of_arm))
-        if len(self._answers) >= PENDING:
-            self._fold()
-
-    def _fold(self) -> None:
-        """Add what was counted since the last time; in one go, because each addition takes locks."""
-        with self._fold_lock:
-            requests = [self._requests.popleft() for _ in range(len(self._requests))]
-            answers = [self._answers.popleft() for _ in range(len(self._answers))]
-            self._add_requests(requests)
-            self._add_lists(answers)
-
-    def _add_requests(self, requests: list[CountedRequest]) -> None:
-        """Add answered requests to the metrics and to the counts of their minutes."""
-        start = self._now() - time.perf_counter()
-        by_minute = [
-            (int((start + ended) // 60), route, status, seconds) for ended, route, status, seconds in requests
-        ]
-        for (minute, route, status), group in _grouped(by_minute, itemgetter(0, 1, 2)):
-            self.requests.labels(route, str(status)).inc(len(group))
-            observe, times = self.seconds.labels(route).observe, [request[3] for request in group]
-            for seconds in times:
-                observe(seconds)
-            counts = Counts({"requests": len(group), f"status:{status // 100}xx": len(group)})
-            if route == "/v1/recommend" and status != 408:  # that one waited for its client
-                for at, count in Counts(bisect_left(SECONDS, seconds) for seconds in times).items():
-                    counts[f"seconds:{SECONDS[at] if at < len(SECONDS) else 'more'}"] = count
-            self._add(counts, minute)
-
-    def _add_lists(self, answers: list[CountedLists]) -> None:
-        """Add lists to the metrics and to the counts of their minutes."""
-        for (minute, of_arm), group in _grouped(answers, itemgetter(0, 3)):
-            lengths, unknown = [n for answer in group for n in answer[1]], sum(answer[2] for answer in group)
-            self.lists.inc(len(lengths))
-            self.unknown.inc(unknown)
-            for length in lengths:
-                self.lengths.observe(length)
-            counts = Counts({"lists": len(lengths), "items": sum(lengths), "unknown": unknown})
-            name = (
-                "length of arm" if of_arm else "length"
-            )  # the former say nothing about the model in service
-            for length, count in Counts(min(n, MAX_LENGTH) for n in lengths).items():
-                counts[f"{name}:{length}"] = count
-            self._add(counts, minute)
+        """Count the lists of a request; the lengths of an arm say nothing about the model in service."""
+        self.lists.inc(len(lengths))
+        self.unknown.inc(unknown)
+        for length in lengths:
+            self.lengths.observe(length)
+        name = "length of arm" if of_arm else "length"
+        by_length = Counts(f"{name}:{min(length, MAX_LENGTH)}" for length in lengths)
+        self._add({"lists": len(lengths), "items": sum(lengths), "unknown": unknown, **by_length})
 
     def count_events(self, accepted: int, duplicates: int, rejected: int) -> None:
         """Count the events of a request."""
         results = {"accepted": accepted, "duplicate": duplicates, "rejected": rejected}
         for result, count in results.items():
             self.events.labels(result).inc(count)
-        minute = int(self._now() // 60)
-        self._add({f"events:{result}": count for result, count in results.items()}, minute)
+        self._add({f"events:{result}": count for result, count in results.items()})
 
     def minutes(self) -> dict[int, dict[str, float]]:
         """Counts of the current minute so far, and of earlier ones that are not stored yet."""
-        self._fold()
         with self._lock:
             return {minute: dict(counts) for minute, counts in self._minutes.items()}
 
@@ -141,7 +94,8 @@ class Metrics:
             self._open_minute = minute
             self._minutes = {each: counts for each, counts in self._minutes.items() if each >= minute}
 
-    def _add(self, counts: Mapping[str, int], minute: int) -> None:
+    def _add(self, counts: Mapping[str, int]) -> None:
+        minute = int(self._now() // 60)
         with self._lock:
             if minute < self._open_minute - KEPT_MINUTES:
                 self._open_minute = minute  # the clock was set back
@@ -155,7 +109,6 @@ class Metrics:
 
     def text(self) -> bytes:
         """All metrics in the format of Prometheus."""
-        self._fold()
         registry = self._registry
         if self._many_workers:
             registry = CollectorRegistry()
@@ -184,9 +137,3 @@ def counters_since(store: EventStore, minute: int) -> list[Any]:
     return store.rows(
         query.group_by(counters.c.minute, counters.c.name).order_by(counters.c.minute, counters.c.name)
     )
-
-
-def _grouped(rows: list[Row], key: Callable[[Row], Any]) -> Iterator[tuple[Any, list[Row]]]:
-    """The rows by key."""
-    for value, group in groupby(sorted(rows, key=key), key):
-        yield value, list(group)

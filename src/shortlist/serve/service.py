@@ -16,9 +16,15 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ModelFileError, ShortlistError
 from shortlist.recommend.request import CutoffChoice
-from shortlist.serve.activations import find_activations, read_cutoff
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import Deployment, ServedModel, cutoff_from_bytes, trim_memory
+from shortlist.serve.deployment import (
+    SUFFIX,
+    Deployment,
+    ServedModel,
+    cutoff_from_bytes,
+    export_models,
+    trim_memory,
+)
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment, Participants
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
@@ -34,11 +40,10 @@ from shortlist.serve.lists import (
 )
 from shortlist.serve.log import write_log
 from shortlist.serve.metrics import Metrics, put_counters
-from shortlist.serve.model_files import SUFFIX
+from shortlist.serve.projections import find_activations, read_cutoff
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
-from shortlist.serve.store import EventStore, StoreError, wait_for_store
+from shortlist.serve.store import EventStore, StoreError, StoreWriter, wait_for_store
 from shortlist.serve.tokens import TokenFile
-from shortlist.serve.writer import StoreWriter
 
 DAY_SECONDS = 86_400
 DELETE_AT_ONCE = 2_000  # lists, so that events wait for no long transaction
@@ -107,7 +112,7 @@ class Service:
     def _load(self) -> None:
         """Load the model with all events."""
         self.store.create()
-        self.store.export_models(self.config.model_folder)
+        export_models(self.store, self.config.model_folder)
         self.store.read_time()
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
         self._follow_models()

@@ -1,21 +1,16 @@
-"""Brings the tables of release 0.3 up to date in one transaction; model files leave the database after it."""
+"""Brings the tables of release 0.3 up to date in one transaction."""
 
 import base64
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from shortlist.core.files import atomic_write
-from shortlist.errors import ConfigError, DataError
-from shortlist.serve.model_files import kept_path
+from shortlist.errors import ConfigError
 from shortlist.serve.tables import VERSION, changes, metadata, snapshots
 
-UPGRADE_LOCK = 0x51_0E_58  # advisory lock of PostgreSQL: one server after the other
 OLD_TABLES = ("activations", "cutoffs", "experiments", "forgotten", "settings")
-MODEL_TABLES = ("budgets", "model_parts", "models")
 OLD_COLUMNS = (("lists", "propensities"), ("lists", "used"), ("exposures", "complete"))
 ARM_OPTIONS = ("N", "cutoff", "min_items", "max_items")
 STOPPED = "ended by the upgrade to release 0.4, which counts what users did before in another way"
@@ -92,29 +87,3 @@ def _update_definition(text: str) -> dict[str, Any]:
         arm["options"] = {name: arm["options"][name] for name in ARM_OPTIONS if name in arm["options"]}
         arm["version"] = None
     return definition
-
-
-def export_models(connection: sa.Connection, folder: Path) -> None:
-    """Write the model files that release 0.3 kept in the database into a folder, then drop its tables."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(UPGRADE_LOCK)))
-    find = sa.text("SELECT content FROM model_parts WHERE checksum = :checksum AND number = :number")
-    present = [name for name in MODEL_TABLES if sa.inspect(connection).has_table(name)]
-    query = "SELECT checksum FROM models"
-    rows: Any = connection.exec_driver_sql(query) if "models" in present else ()
-    for (checksum,) in list(rows):
-        number, path = 0, kept_path(folder, checksum)
-        if path.is_file():
-            continue
-        try:
-            with atomic_write(path) as temporary, temporary.open("wb") as file:
-                while content := connection.scalar(find, {"checksum": checksum, "number": number}):
-                    file.write(content)
-                    number += 1
-        except DataError as error:
-            raise ConfigError(
-                f"model files of release 0.3 must leave the database: {error} Run the service or "
-                "`shortlist service refit` once where the folder of the model can be written."
-            ) from None
-    for name in present:
-        connection.exec_driver_sql(f"DROP TABLE {name}")
