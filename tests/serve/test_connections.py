@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 import uvicorn
 
-from shortlist.serve import connections
+from shortlist.serve import run
 from tests.serve.server import free_port
 
 LARGE = 20 << 20
@@ -35,13 +35,13 @@ port_of = {}  # the server of each port
 @pytest.fixture
 def port(monkeypatch):
     """A server with short limits."""
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.3)
-    monkeypatch.setattr(connections.GuardedProtocol, "max_connections", 20)
+    monkeypatch.setattr(run, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(run.GuardedProtocol, "max_connections", 20)
     chosen = free_port()
     config = uvicorn.Config(
         answer,
         port=chosen,
-        http=connections.GuardedProtocol,
+        http=run.GuardedProtocol,
         lifespan="off",
         log_level="critical",
         loop="asyncio",
@@ -153,7 +153,7 @@ def test_half_sent_bodies_make_room_for_others(connect):
 
 def test_answers_that_nobody_takes_are_bounded(connect, port, monkeypatch):
     """The oldest one is given up, the latest one is delivered."""
-    monkeypatch.setattr(connections, "UNREAD_BYTES", LARGE)
+    monkeypatch.setattr(run, "UNREAD_BYTES", LARGE)
     clients = []
     for _ in range(4):
         clients.append(connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n"))
@@ -164,7 +164,7 @@ def test_answers_that_nobody_takes_are_bounded(connect, port, monkeypatch):
 
 
 def test_a_client_that_takes_nothing_is_given_up(connect, port, monkeypatch):
-    monkeypatch.setattr(connections, "UNREAD_SECONDS", 1)
+    monkeypatch.setattr(run, "UNREAD_SECONDS", 1)
     connect(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
     open_ones = port_of[port].server_state.connections
     end = time.monotonic() + 30
@@ -189,7 +189,7 @@ def test_a_body_that_goes_on_after_the_answer_is_given_up(connect):
 
 
 def test_an_idle_connection_is_closed(connect, monkeypatch):
-    monkeypatch.setattr(connections, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(run, "IDLE_SECONDS", 0.5)
     client = connect(WHOLE)
     assert is_answered(client)
     client.sendall(b"\r\n")  # starts no request, but uvicorn waits again

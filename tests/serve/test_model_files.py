@@ -8,7 +8,7 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.errors import ModelFileError
-from shortlist.serve import model_files
+from shortlist.serve import deployment as models
 from shortlist.serve.deployment import (
     Deployment,
     cutoff_from_bytes,
@@ -152,14 +152,14 @@ def test_a_folder_that_cannot_be_written_is_enough_to_serve(store, tmp_path, mon
 def test_a_file_that_is_replaced_while_it_is_copied_is_refused(tmp_path):
     path = save_popular(tmp_path / "shop.shortlist", 3)
     with pytest.raises(ModelFileError, match="was replaced while it was read"):
-        model_files.keep_model(tmp_path, path, "0" * 64)
+        models.keep_model(tmp_path, path, "0" * 64)
     assert kept(tmp_path) == set()
 
 
 def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(model_files, "UNUSED_SECONDS", -1.0)
+    monkeypatch.setattr(models, "UNUSED_SECONDS", -1.0)
     others = save_popular(tmp_path / "other.shortlist", 20)  # of another service with the same folder
-    model_files.keep_model(tmp_path, others, file_checksum(others))
+    models.keep_model(tmp_path, others, file_checksum(others))
     save_popular(tmp_path / "arm.shortlist", 10)
     served = Deployment(tmp_path, store, keep_models=1)
     served.start(save_popular(tmp_path / "shop.shortlist", 1))
@@ -181,12 +181,12 @@ def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monke
 def test_a_file_of_the_last_hour_is_not_deleted(tmp_path):
     path = save_popular(tmp_path / "shop.shortlist", 3)
     checksum = file_checksum(path)
-    model_files.keep_model(tmp_path, path, checksum)
-    model_files.remove_models(tmp_path, [checksum])
+    models.keep_model(tmp_path, path, checksum)
+    models.remove_models(tmp_path, [checksum])
     assert kept(tmp_path) == {checksum}
     old = time.time() - 7_200
     os.utime(kept_path(tmp_path, checksum), (old, old))
-    model_files.remove_models(tmp_path, [checksum])
+    models.remove_models(tmp_path, [checksum])
     assert kept(tmp_path) == set()
 
 

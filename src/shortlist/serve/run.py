@@ -169,10 +169,7 @@ READ_SECONDS = 0.01  # until what a new connection has sent is read, before it m
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """The HTTP of uvicorn, which limits neither connections nor the time and size of headers.
-
-    It only closes connections. The application limits the time and size of bodies.
-    """
+    """The HTTP of uvicorn, which limits neither connections nor headers; it only closes connections."""
 
     max_connections = 800
 
@@ -230,8 +227,7 @@ class GuardedProtocol(HttpToolsProtocol):
         all_connections: Any = self.connections
         connections = sorted(all_connections, key=lambda each: (each._was_used, each._since))
         if len(connections) > self.max_connections:
-            waiting = (each for each in connections if each._is_free or each.cycle.more_body)
-            next(waiting, self).transport.abort()
+            next((c for c in connections if c._is_free or c.cycle.more_body), self).transport.abort()
         unread = [(each, each.transport.get_write_buffer_size()) for each in connections]
         too_many = sum(size for _, size in unread) - UNREAD_BYTES
         for each, size in unread:
