@@ -1,4 +1,4 @@
-"""Lists per second over HTTP, beside a bare JSON echo and FastAPI with implicit in the same run.
+"""Lists per second over HTTP with wrk, beside a bare JSON echo and FastAPI with implicit in the same run.
 
 python benchmarks/serve.py            # about ten minutes, writes benchmarks/results/serve.json
 python benchmarks/serve.py --quick    # about a minute, writes nothing
@@ -10,7 +10,6 @@ else the machine does. Every run is bounded in time, and only the loopback addre
 """
 
 import argparse
-import asyncio
 import json
 import os
 import socket
@@ -23,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import uvloop
 from machine import describe, save_results
 
-CONNECTIONS = (1, 16, 64)
-SECONDS = 8.0
-WARM_UP = 1.5
+CONNECTIONS = (1, 64)
+SECONDS = 8
+WARM_UP = 2
+DATASET = "ml-1m"
 MAX_ITEMS = 10  # places on the page: the echo writes and implicit returns as many items
 WHOLE = "DKBPRMF, whole lists"  # no limit: everything above the boundary
 MODELS = ("DKBPRMF", WHOLE, "HRM", "TwoStage")
@@ -102,13 +101,16 @@ def serve_model(name: str, port: int, folder: Path) -> None:
     run_service(ServeConfig(model=str(folder / f"{name.split(',')[0]}.shortlist"), port=port))
 
 
-def prepare(folder: Path, dataset: str) -> list[str]:
-    """Fit the models once; return user ids."""
+def prepare(folder: Path, dataset: str) -> None:
+    """Fit the models once."""
     from scipy.sparse import csr_matrix, save_npz
+
+    import polars as pl
 
     import shortlist as sl
 
-    data = sl.load_dataset(dataset)
+    rows = sl.load_dataset(dataset).to_frame().with_columns(pl.col("user_id").cast(pl.String))
+    data = sl.Interactions.from_frame(rows)  # the users of implicit's service are texts
     split = sl.split.last_basket(data)
     models = {
         "DKBPRMF": sl.DKBPRMF(n_factors=64, n_epochs=10, seed=1),
@@ -123,40 +125,27 @@ def prepare(folder: Path, dataset: str) -> list[str]:
         model.save(folder / f"{name}.shortlist")
     matrix = csr_matrix(split.train.to_csr())
     save_npz(folder / "matrix.npz", matrix)
-    users = [str(user) for user in data.users.values]
-    (folder / "users.json").write_text(json.dumps(users))
-    return users
+    (folder / "users.json").write_text(json.dumps([str(user) for user in data.users.values]))
 
 
-# ------------------------------------------------------------------ load generator
-async def connection(port: int, bodies: list[bytes], end: float, times: list[tuple[float, float]]) -> int:
-    """Send one request after the other until `end`; return the number of failures."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    failures, at = 0, 0
-    while time.perf_counter() < end:
-        body = bodies[at % len(bodies)]
-        at += 1
-        started = time.perf_counter()
-        writer.write(body)
-        head = await reader.readuntil(b"\r\n\r\n")
-        lower = head.lower()
-        length = int(lower.split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
-        await reader.readexactly(length)
-        failures += not head.startswith(b"HTTP/1.1 200")
-        times.append((started, time.perf_counter() - started))
-    writer.close()
-    return failures
-
-
-def request_bytes(user: str, max_items: int | None) -> bytes:
-    """A complete request for the list of one user."""
-    limit = {} if max_items is None else {"max_items": max_items}
-    body = json.dumps({"users": [user], **limit}).encode()
-    head = (
-        "POST /v1/recommend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+# ------------------------------------------------------------------ load
+SCRIPT = """
+local users = {}
+for user in io.lines("%s") do users[#users + 1] = user end
+math.randomseed(1)
+wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+function request()
+  local user = users[math.random(#users)]
+  return wrk.format(nil, nil, nil, '{"users": ["' .. user .. '"]%s}')
+end
+function done(summary, latency)
+  local errors = summary.errors
+  local failed = errors.status + errors.read + errors.write + errors.timeout + errors.connect
+  local ms = function(share) return latency:percentile(share) / 1000 end
+  io.write(string.format("RESULT %%d %%d %%f %%f\\n", summary.requests, failed, ms(50), ms(99)))
+end
+"""
 
 
 def processor_seconds(pid: int) -> float:
@@ -166,30 +155,25 @@ def processor_seconds(pid: int) -> float:
 
 
 def measure(
-    pid: int, port: int, users: list[str], n_connections: int, seconds: float, max_items: int | None
+    pid: int, port: int, folder: Path, n_connections: int, seconds: int, max_items: int | None
 ) -> dict[str, float]:
     """Requests per second, latency after a short warm-up, and processor time of the server."""
-    rng = np.random.default_rng(n_connections)
-    bodies = [
-        [request_bytes(users[at], max_items) for at in rng.integers(0, len(users), 500)]
-        for _ in range(n_connections)
-    ]
-    times: list[tuple[float, float]] = []
-    start = time.perf_counter()
-    end = start + WARM_UP + seconds
-
-    async def run() -> int:
-        return sum(await asyncio.gather(*(connection(port, one, end, times) for one in bodies)))
-
+    limit = "" if max_items is None else f', "max_items": {max_items}'
+    (folder / "users.txt").write_text("\n".join(json.loads((folder / "users.json").read_text())))
+    (folder / "load.lua").write_text(SCRIPT % (folder / "users.txt", limit))
+    command = ["wrk", "-t1", f"-c{n_connections}", "-s", str(folder / "load.lua")]
+    address = f"http://127.0.0.1:{port}/v1/recommend"
+    subprocess.run([*command, f"-d{WARM_UP}s", address], check=True, capture_output=True)
     before = processor_seconds(pid)
-    failures = uvloop.run(run())
+    shown = subprocess.run([*command, f"-d{seconds}s", address], check=True, capture_output=True, text=True)
     used = processor_seconds(pid) - before
-    counted = np.array([took for began, took in times if began >= start + WARM_UP])
+    line = next(line for line in shown.stdout.splitlines() if line.startswith("RESULT"))
+    n_requests, failures, p50, p99 = map(float, line.split()[1:])
     return {
-        "requests_per_second": counted.size / seconds,
-        "p50_ms": float(np.quantile(counted, 0.5) * 1000),
-        "p99_ms": float(np.quantile(counted, 0.99) * 1000),
-        "cpu_ms": used / max(len(times), 1) * 1000,
+        "requests_per_second": n_requests / seconds,
+        "p50_ms": p50,
+        "p99_ms": p99,
+        "cpu_ms": used / max(n_requests, 1) * 1000,
         "failures": failures,
     }
 
@@ -201,7 +185,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_server(name: str, folder: Path, users: list[str], seconds: float) -> dict[str, Any]:
+def run_server(name: str, folder: Path, seconds: int) -> dict[str, Any]:
     """Start one server, measure it with each number of connections, and stop it."""
     port, environment = free_port(), {**os.environ, "OMP_NUM_THREADS": "1"}
     for stored in folder.glob("*.events.sqlite*"):  # every server starts with an empty log
@@ -218,7 +202,7 @@ def run_server(name: str, folder: Path, users: list[str], seconds: float) -> dic
         else:
             raise SystemExit(f"{name} did not start")
         max_items = None if name == WHOLE else MAX_ITEMS
-        return {str(n): measure(process.pid, port, users, n, seconds, max_items) for n in CONNECTIONS}
+        return {str(n): measure(process.pid, port, folder, n, seconds, max_items) for n in CONNECTIONS}
     finally:
         process.terminate()
         process.wait(timeout=30)
@@ -228,7 +212,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--server", choices=SERVERS)
     parser.add_argument("--port", type=int)
     parser.add_argument("--folder", type=Path, help="keeps the fitted models for the next run")
@@ -240,16 +224,17 @@ def main() -> None:
         else:
             serve_model(options.server, options.port, options.folder)
         return
-    dataset = "sample" if options.quick else "ta-feng"
-    seconds = 2.0 if options.quick else options.seconds
+    dataset = "sample" if options.quick else DATASET
+    seconds = 2 if options.quick else options.seconds
     found: dict[str, list[Any]] = {name: [] for name in SERVERS}
     with tempfile.TemporaryDirectory() as name:
         folder = options.folder or Path(name)
         is_prepared = (folder / "users.json").exists()
-        users = json.loads((folder / "users.json").read_text()) if is_prepared else prepare(folder, dataset)
+        if not is_prepared:
+            prepare(folder, dataset)
         for _ in range(1 if options.quick else options.rounds):  # rounds interleave the servers
             for server in SERVERS:
-                found[server].append(run_server(server, folder, users, seconds))
+                found[server].append(run_server(server, folder, seconds))
                 print(server, {n: round(one["requests_per_second"]) for n, one in found[server][-1].items()})
     results = {
         server: {
