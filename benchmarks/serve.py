@@ -103,9 +103,8 @@ def serve_model(name: str, port: int, folder: Path) -> None:
 
 def prepare(folder: Path, dataset: str) -> None:
     """Fit the models once."""
-    from scipy.sparse import csr_matrix, save_npz
-
     import polars as pl
+    from scipy.sparse import csr_matrix, save_npz
 
     import shortlist as sl
 
