@@ -3,7 +3,6 @@
 import asyncio
 import math
 import os
-import re
 import stat
 import sys
 import threading
@@ -663,23 +662,7 @@ class TestSecrets:
         path.write_text("half a line")  # the earlier tokens stay, and the page says so
         assert guarded.get("/v1/model", headers=admin).status_code == 403
 
-    def test_a_signal_to_reload_reads_the_tokens_again(self, folder, tokens):
-        import signal
-
-        from tests.serve.server import Server
-
-        server = Server(folder, token_file=folder / "tokens", token=tokens["read"])
-        try:
-            assert server.call("/v1/model")[0] == 200
-            (folder / "tokens").write_text("")
-            server.process.send_signal(signal.SIGHUP)
-            wait_for(lambda: server.call("/v1/model")[0] == 401)
-            assert server.call("/health")[0] == 200
-        finally:
-            server.kill()
-
-    def test_a_signal_to_reload_reaches_every_worker(self, folder, tokens):
-        """No worker is restarted, and none answers to a revoked token."""
+    def test_a_revoked_token_is_refused_by_every_worker_and_a_hangup_ends_none(self, folder, tokens):
         import signal
 
         from tests.serve.server import Server
@@ -687,28 +670,21 @@ class TestSecrets:
         def children(process):
             return Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
 
-        def catches_the_signal(pid):
-            caught = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
-            return int(caught[1], 16) >> (signal.SIGHUP - 1) & 1
-
         if not Path("/proc/self/task").exists():
             pytest.skip("the processes of a service are listed under /proc")
-        with (folder / "log").open("w") as log:
-            server = Server(folder, token_file=folder / "tokens", token=tokens["read"], workers=2, log=log)
-            try:
-                wait_for(lambda: sum(map(catches_the_signal, children(server.process))) == 2)  # both started
-                assert server.call("/v1/model")[0] == 200
-                before = children(server.process)
-                (folder / "tokens").write_text("")
-                server.process.send_signal(signal.SIGHUP)
-                wait_for(lambda: (folder / "log").read_text().count('"reload"') == 2)
-                assert {server.call("/v1/model")[0] for _ in range(20)} == {401}
-                assert children(server.process) == before
-                assert server.call("/health")[0] == 200
-            finally:
-                server.stop()
+        server = Server(folder, token_file=folder / "tokens", token=tokens["read"], workers=2)
+        try:
+            assert server.call("/v1/model")[0] == 200
+            before = children(server.process)
+            (folder / "tokens").write_text("")
+            server.process.send_signal(signal.SIGHUP)
+            wait_for(lambda: {server.call("/v1/model")[0] for _ in range(20)} == {401})
+            assert children(server.process) == before
+            assert server.call("/health")[0] == 200
+        finally:
+            server.stop()
 
-    def test_a_signal_to_reload_does_not_end_a_start(self, folder):
+    def test_a_hangup_does_not_end_a_start(self, folder):
         import signal
         import subprocess
         import sys

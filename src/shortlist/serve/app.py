@@ -380,14 +380,14 @@ def create_app(service: Service) -> ASGIApp:
                 middleware.close_connections()
                 loop.call_later(service.drain(), end, signal.SIGTERM, None)
 
-        _on_signal("SIGTERM", drain)
+        with suppress(ValueError, RuntimeError, NotImplementedError):  # a thread of a test, Windows
+            loop.add_signal_handler(signal.SIGTERM, drain)
         try:
             await asyncio.to_thread(service.open)
         except ShortlistError as error:
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # one sentence, no traceback
             sys.stderr.write(f"shortlist: {printable(str(error))}\n")
             raise
-        _on_signal("SIGHUP", service.reload)
         yield
         await asyncio.to_thread(service.close)
 
@@ -414,12 +414,6 @@ def create_app(service: Service) -> ASGIApp:
         observe=service.metrics.count_request,
     )
     return middleware
-
-
-def _on_signal(name: str, action: Callable[[], None]) -> None:
-    """Call a function in the event loop when a signal arrives, except in a thread of a test."""
-    with suppress(ValueError, RuntimeError, NotImplementedError, AttributeError):
-        asyncio.get_running_loop().add_signal_handler(getattr(signal, name), action)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -40,7 +40,7 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
 
     `announce` is called once, with the name of the model, when it is loaded and the service answers.
     """
-    if hasattr(signal, "SIGHUP"):  # it ends no process; workers that have loaded their model reload
+    if hasattr(signal, "SIGHUP"):  # it ends no process: tokens, models and events are followed anyway
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the first process of a container has no default
     store = EventStore(config.database)
@@ -69,11 +69,7 @@ class Workers(Multiprocess):
     """Several processes behind one socket."""
 
     def handle_hup(self) -> None:
-        """Let every worker reload, as a service with one worker does."""
-        for worker in self.processes:
-            if worker.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(worker.pid, signal.SIGHUP)
+        """Restart no worker."""
 
 
 def _run(config: ServeConfig) -> None:

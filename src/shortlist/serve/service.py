@@ -129,12 +129,6 @@ class Service:
         """Whether all threads run."""
         return self.writer.is_alive and self._follower.is_alive()
 
-    def reload(self) -> None:
-        """Read the token file again; models and events are followed anyway."""
-        if self.tokens is not None:
-            self.tokens.refresh()
-        write_log({"level": "info", "task": "reload"})
-
     def close(self) -> None:
         """Finish what has begun; acknowledged events are already stored."""
         self._stop.set()
