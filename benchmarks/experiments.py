@@ -177,10 +177,10 @@ def run_in_store(folder, number):
     )
     activity = rng.geometric(0.1, n_users)  # events before: the model of one arm knows the first two only
     jump_at, decided = int(rng.integers(LOOKS)) if facts["jump"] else -1, False
-    strangers = (f"x{k}" for k in range(100_000) if experiment.assign(f"x{k}").name == "new")
+    unknown_ids = (f"x{k}" for k in range(100_000) if experiment.assign(f"x{k}").name == "new")
     for look, users in enumerate(np.array_split(np.arange(n_users), LOOKS)):
         at = START + look * DAY
-        invented = [next(strangers) for _ in range(facts["invented"] // LOOKS + 1) if facts["invented"]]
+        invented = [next(unknown_ids) for _ in range(facts["invented"] // LOOKS + 1) if facts["invented"]]
         rows = [(f"u{u}", experiment.assign(f"u{u}").name, int(activity[u])) for u in users]
         store.add_lists([list_row(at, *row) for row in (*rows, *((name, "", None) for name in invented))])
         chosen = rng.random((users.size, len(ITEMS))) < np.minimum(activity[users], 40)[:, None] / 80

@@ -230,17 +230,17 @@ def test_one_experiment_at_a_time(store):
         own.stop("winter")
 
 
-def log_strangers(store, users):
+def log_unknown_ids(store, users):
     """Log a list of each user without an arm, as the service does for those who take no part."""
     row = ListRow("", "", "m", "N", 1_000.0, "[]", None, None, 1.0, arm="spring/")
     store.add_lists([row._replace(list_id=f"of-{user}", user_id=user) for user in users])
 
 
-def test_strangers_decide_nothing_and_are_counted_apart(store):
+def test_unknown_ids_decide_nothing_and_are_counted_apart(store):
     own = Experiments(store)
     experiment = own.start(LiveExperiment("spring", HALVES, window_days=1.0))
     log_lists(store, experiment, [f"u{k}" for k in range(30)], 1_000.0)
-    log_strangers(store, [f"new{k}" for k in range(300)])
+    log_unknown_ids(store, [f"new{k}" for k in range(300)])
     while own.step(1_000.0 + 2 * experiments.DAY):
         pass
     assert sum(own.count_users("spring").values()) == len(own.users("spring")) == 30
@@ -252,7 +252,7 @@ def test_ids_that_were_invented_for_one_arm_are_noticed(store, n):
     own = Experiments(store)
     experiment = own.start(LiveExperiment("spring", HALVES))
     invented = [f"x{k}" for k in range(1_000) if experiment.assign(f"x{k}").name == "dynamic"]
-    log_strangers(store, invented[:n])
+    log_unknown_ids(store, invented[:n])
     assert f"Somebody invents user ids: the {n}" in own.describe("spring")["summary"]
 
 
