@@ -183,7 +183,7 @@ def check_outputs(
 
 def allocate_on_spark(folder: Path, out: Path, master: str, limits: dict[str, Any], json: bool) -> None:
     """Allocate the candidates of a folder, and write the lists to a folder."""
-    from shortlist.spark.lists import open_session, read_folder, save_lists
+    from shortlist.spark.frames import open_session, read_folder, save_lists
 
     df = read_folder(open_session(master), folder)
     allocation = sl.spark.allocate(df, **limits)

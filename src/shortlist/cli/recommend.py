@@ -188,7 +188,7 @@ def recommend_on_spark(
     **others: Any,
 ) -> None:
     """Write lists for the users of a folder, or for all, to a folder; histories may be a folder, too."""
-    from shortlist.spark.lists import open_session, read_folder, save_lists
+    from shortlist.spark.frames import open_session, read_folder, save_lists
 
     check_spark_flags(out, **others)
     assert out is not None

@@ -75,11 +75,8 @@ class ArrowFunction(ABC):
         source
             The schema of a table of users.
         """
-        pa = _import_pyarrow()
         user, item = source.field(_user_column(source.names)).type, self._item_type(source)
-        columns = {"user_id": user, "rank": pa.int32(), "item_id": item, "score": pa.float32()}
-        columns |= {"probability": pa.float64(), "length": pa.int32(), "boundary": pa.float32()}
-        return pa.schema(columns | {"reason": pa.string()})
+        return list_schema(user, item)
 
     def __call__(self, table: Any) -> "pa.Table":
         """Return the lists of the users of a table, with the columns of `RankedLists.to_frame`.
@@ -113,6 +110,14 @@ class ArrowFunction(ABC):
         """
         for block in user_blocks(batches, n_rows):
             yield self(block)
+
+
+def list_schema(user: "pa.DataType", item: "pa.DataType") -> "pa.Schema":
+    """The schema of lists whose ids have these types."""
+    pa = _import_pyarrow()
+    columns = {"user_id": user, "rank": pa.int32(), "item_id": item, "score": pa.float32()}
+    columns |= {"probability": pa.float64(), "length": pa.int32(), "boundary": pa.float32()}
+    return pa.schema(columns | {"reason": pa.string()})
 
 
 def user_blocks(batches: Iterable["pa.RecordBatch"], n_rows: int = BLOCK_ROWS) -> Iterator["pa.Table"]:

@@ -1,19 +1,21 @@
-"""Lists on Spark, with the results of one machine.
+"""Fit on a sample of users, and make lists for everybody where the data lies, on Spark.
 
-Names are imported on first use: a worker imports `tasks` before it has set the environment of what computes.
+Names are imported on first use: a worker imports `task` before it has set the environment of what computes.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shortlist.spark.lists import SparkAllocation, allocate, cut, recommend
+    from shortlist.spark.allocation import SparkAllocation, allocate
+    from shortlist.spark.fit import fit
+    from shortlist.spark.lists import cut, evaluate, recommend
 
-__all__ = ["SparkAllocation", "allocate", "cut", "recommend"]
+__all__ = ["SparkAllocation", "allocate", "cut", "evaluate", "fit", "recommend"]
+MODULES = {"SparkAllocation": "allocation", "allocate": "allocation", "fit": "fit"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'shortlist.spark' has no attribute {name!r}")
-    from shortlist.spark import lists
-
-    return getattr(lists, name)
+    return getattr(import_module(f"shortlist.spark.{MODULES.get(name, 'lists')}"), name)
