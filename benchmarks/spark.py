@@ -1,7 +1,8 @@
-"""Lists on Spark: the same lists on 1, 2 and 4 executors, and what Spark costs beside one process.
+"""Spark: how many users a sample needs, the same lists on 1, 2 and 4 executors, and what Spark costs.
 
+    python benchmarks/spark.py --part curve --users 64000
     python benchmarks/spark.py --part identical
-    python benchmarks/spark.py --part speed --users 1000000 --als_users 100000
+    python benchmarks/spark.py --part speed --users 1000000
     python benchmarks/spark.py --part allocate
 
 Needs Java 17 and the extra `spark`. Processor seconds are those of the Java process and of the Python workers
@@ -25,10 +26,12 @@ import pyspark
 from machine import RESULTS, describe
 
 import shortlist as sl
+from shortlist.auto.sample import OutsideUsers
+from shortlist.auto.validation import hold_out
 from shortlist.data.files import collect_arrow
 
-CANDIDATES, ITEMS, FACTORS, LENGTH = 50, 5000, 32, 10
-MODELS = ("Popularity", "PersonalFrequency", "BPRMF", "EASE")
+CANDIDATES, ITEMS, ROWS, FACTORS, LENGTH = 50, 5000, 10, 32, 10
+MODELS = ("TwoStage", "EASE", "ALS", "GFCF", "DKBPRMF")
 SETTINGS = {"Guarantee": {"min_precision": 0.05}, "Boundary": {"t": 0.05}}
 
 
@@ -111,15 +114,78 @@ def run(df):
     df.write.format("noop").mode("overwrite").save()
 
 
+# ---------------------------------------------------------------------- how many users are enough
+N_ITEMS, N_KINDS, N_DAYS, N_OUTSIDE = 2000, 40, 300, 4000
+
+
+def generate_shop(n_users, seed=1):
+    """Orders of a shop whose items come and go: users like a few kinds of items and buy some again."""
+    rng = np.random.default_rng(seed)
+    kind, start = rng.integers(0, N_KINDS, N_ITEMS), rng.uniform(-200, N_DAYS, N_ITEMS)
+    by_kind = [np.flatnonzero(kind == k) for k in range(N_KINDS)]
+    appeal = rng.gamma(0.5, size=N_ITEMS)
+    n_baskets = 2 + rng.geometric(0.25, n_users)
+    tables = []
+    for day in range(0, N_DAYS, 10):  # appeal of an item fades after its start; before it nobody buys it
+        age = day - start
+        weight = np.where(age < 0, 0, appeal * np.exp(-np.maximum(age, 0) / 120))
+        shares = [weight[items].cumsum() / max(weight[items].sum(), 1e-9) for items in by_kind]
+        buyers = np.flatnonzero(rng.random(n_users) < n_baskets / (N_DAYS / 10))
+        tastes = np.random.default_rng(seed + 1).integers(0, N_KINDS, (n_users, 3))[buyers]
+        size = 1 + rng.poisson(1.5, buyers.size)
+        user = np.repeat(np.arange(buyers.size), size)
+        chosen = tastes[user, rng.integers(0, 3, user.size)]
+        item = np.empty(user.size, np.int64)
+        for k in range(N_KINDS):
+            rows = np.flatnonzero(chosen == k)
+            places = np.searchsorted(shares[k], rng.random(rows.size))
+            item[rows] = by_kind[k][np.minimum(places, by_kind[k].size - 1)]
+        tables.append(pl.DataFrame({"user_id": buyers[user], "item_id": item, "timestamp": day}))
+    table = pl.concat(tables)
+    earlier = table.sample(fraction=0.25, seed=seed)  # bought again ten days later
+    again = earlier.with_columns(pl.col("timestamp") + 10).filter(pl.col("timestamp") < N_DAYS)
+    time = pl.from_epoch(pl.col("timestamp") * 86_400 + 1_600_000_000)
+    return pl.concat([table, again]).unique(maintain_order=True).with_columns(time)
+
+
+def curve(n_users):
+    """The score of users outside by the number of users that a model has learned from."""
+    sl.set_threads(1)
+    table = generate_shop(n_users + N_OUTSIDE)
+    results = {"users": n_users, "items": N_ITEMS, "rows": table.height, "runs": []}
+    for has_dates in (True, False):
+        rows = table
+        if not has_dates:
+            rows = table.select("user_id", "item_id").unique(maintain_order=True)
+        data = sl.read_interactions(rows.filter(pl.col("user_id") < n_users), training=False)
+        others = sl.read_interactions(rows.filter(pl.col("user_id") >= n_users), training=False)
+        outside = OutsideUsers(hold_out(others))
+        for name in MODELS:
+            began = time.process_time()
+            size, scores = n_users, {}
+            order = np.random.default_rng(0).permutation(data.active_users)
+            while size >= 1000:
+                is_chosen = np.isin(data.user, order[:size])
+                model = getattr(sl, name)().fit(data.where(is_chosen).compact())
+                scores[size] = outside.score(model, sl.cutoff.ExpectedF1())
+                size //= 2
+            run = {"model": name, "dates": has_dates, "f1": dict(sorted(scores.items()))}
+            run["processor_seconds"] = round(time.process_time() - began)
+            results["runs"].append(run)
+            print(run, flush=True)
+    return results
+
+
 # ---------------------------------------------------------------------- identical lists
 def prepare_sample(folder):
-    """Save candidates, users, four models and every cutoff; return the lists of one process by name."""
+    """Save candidates, orders, five models and every cutoff; return the lists of one process by name."""
     split = sl.split.last_basket(sl.load_dataset("sample"))
-    expected = {}
+    orders, expected = split.train.to_frame(), {}
+    orders.sample(fraction=1, shuffle=True, seed=4).write_parquet(folder / "orders.parquet")
     for name in MODELS:
         model = getattr(sl, name)().fit(split.train)
         model.save(folder / f"{name}.shortlist")
-        expected[name] = model.recommend(N=5)
+        expected[name] = model.recommend(history=orders, N=5)
     top = sl.PersonalFrequency().fit(split.train).recommend(N=30, filter_seen=False)
     top = sl.cutoff.Calibration().fit(top, split.valid).apply(top)
     table = top.to_frame().select("user_id", "item_id", "score", "probability")
@@ -140,12 +206,14 @@ def compare(folder, n_executors):
         f"local-cluster[{n_executors},1,1024]",
         **{"executor.memory": "512m", "sql.adaptive.enabled": "false", "sql.shuffle.partitions": "8"},
     )
-    candidates = session.read.parquet(str(folder / "candidates.parquet"))
+    candidates, orders = (
+        session.read.parquet(str(folder / f"{n}.parquet")) for n in ("candidates", "orders")
+    )
     same = {}
     for path in sorted(folder.glob("*.expected")):
         file = folder / f"{path.stem}.shortlist"
         lists = sl.spark.cut(candidates, file) if path.stem.startswith("cut-") else None
-        lists = sl.spark.recommend(candidates, file, N=5) if lists is None else lists
+        lists = sl.spark.recommend(orders, file, N=5) if lists is None else lists
         rows = pl.DataFrame(collect_arrow(lists)).sort("user_id", "rank")
         same[path.stem] = rows.equals(pl.read_parquet(path))
         if n_executors == 2 and len(same) == 3:
@@ -243,68 +311,54 @@ def speed_of_cuts(session, folder, n_users):
     return results
 
 
-def speed_of_recommendations(session, n_users):
-    """Recommend with the factors of Spark's ALS, on Spark, with Spark's own method, and in one process."""
+def speed_of_recommendations(session, folder, n_users):
+    """Recommend to histories, divided by user before and not, with Spark's own method, and in one process."""
     from pyspark.ml.recommendation import ALS
     from pyspark.sql import functions as sf
 
-    users = session.range(n_users, numPartitions=8).withColumnRenamed("id", "user")
-    pairs = users.select("user", sf.explode(sf.sequence(sf.lit(0), sf.lit(2))).alias("k"))
-    pairs = pairs.select(
-        "user", ((pairs["user"] * 31 + pairs["k"] * 977) % ITEMS).alias("item"), sf.lit(1.0).alias("rating")
+    users = session.range(n_users, numPartitions=8).withColumnRenamed("id", "user_id")
+    pairs = users.select("user_id", sf.explode(sf.sequence(sf.lit(0), sf.lit(ROWS - 1))).alias("k"))
+    item = (pairs["user_id"] * 31 + pairs["k"] * pairs["k"] * 977) % ITEMS
+    pairs.select("user_id", item.alias("item_id"), sf.lit(1.0).alias("rating")).write.parquet(
+        f"{folder}/orders"
     )
-    als = ALS(
-        rank=FACTORS,
-        maxIter=1,
-        implicitPrefs=True,
-        userCol="user",
-        itemCol="item",
-        ratingCol="rating",
-        seed=1,
-    )
-    fitted = als.fit(pairs)
-    factors = [
-        pl.DataFrame(collect_arrow(df)).sort("id")["features"].to_numpy()
-        for df in (fitted.userFactors, fitted.itemFactors)
-    ]
-    factors = tuple(np.stack(list(part)).astype(np.float32) for part in factors)
-    table = pl.DataFrame(collect_arrow(pairs)).rename({"user": "user_id", "item": "item_id"}).drop("rating")
-    model = sl.PrecomputedScores(scores=factors).fit(sl.read_interactions(table))
-    ids, options = users.withColumnRenamed("user", "user_id"), {"N": LENGTH, "filter_seen": False}
-    run(sl.spark.recommend(ids.limit(1000), model, **options))
+    orders = session.read.parquet(f"{folder}/orders")
+    als = ALS(rank=FACTORS, maxIter=1, implicitPrefs=True, userCol="user_id", itemCol="item_id", seed=1)
+    fitted = als.fit(orders)
+    table = pl.read_parquet(f"{folder}/orders/*.parquet").drop("rating")
+    sample = sl.read_interactions(table.filter(pl.col("user_id") < 20_000))
+    model = sl.ALS(n_factors=FACTORS).fit(sample)
+    orders, options = orders.drop("rating"), {"N": LENGTH}
+    run(sl.spark.recommend(orders.where("user_id < 1000"), model, **options))
     run(fitted.recommendForUserSubset(users.limit(1000), LENGTH))
-    results = {"items": ITEMS, "factors": FACTORS, "length": LENGTH}
+    results = {"items": ITEMS, "factors": FACTORS, "length": LENGTH, "rows_per_user": ROWS}
     with Measure() as measure:
         run(fitted.recommendForAllUsers(LENGTH))
-    results["recommendForAllUsers"] = measure.report(n_users * LENGTH, n_users)
+    results["recommendForAllUsers"] = measure.report(n_users * ROWS, n_users)
     with Measure() as measure:
-        run(sl.spark.recommend(ids, model, **options))
-    results["sl.spark.recommend"] = measure.report(n_users * LENGTH, n_users)
-    began = time.process_time()
+        run(sl.spark.recommend(orders, model, **options))
+    results["recommend"] = measure.report(n_users * ROWS, n_users)
+    session.sql("drop table if exists orders")
+    buckets = orders.repartition(16, "user_id").write.bucketBy(16, "user_id").sortBy("user_id")
+    buckets.saveAsTable("orders")
+    with Measure() as measure:
+        run(sl.spark.recommend(session.table("orders"), model, **options))
+    results["recommend from a table in buckets"] = measure.report(n_users * ROWS, n_users)
     sl.set_threads(1)
-    lists = model.recommend(**options)
+    began = time.process_time()
+    for path in sorted(Path(folder, "orders").glob("*.parquet")):
+        model.recommend(history=pl.read_parquet(path).drop("rating"), **options).to_frame()
     seconds = time.process_time() - began
     results["one process"] = {
         "processor_seconds": round(seconds, 1),
         "users_per_processor_second": round(n_users / seconds),
     }
-    ours = results["sl.spark.recommend"]["processor_seconds"]["all"]
-    theirs = results["recommendForAllUsers"]["processor_seconds"]["all"]
-    results["times_faster_than_recommendForAllUsers"] = round(theirs / ours, 2)
-    results["times_one_process"] = round(ours / seconds, 2)
-    some_users = list(range(0, n_users, max(1, n_users // 500)))
-    rows = fitted.recommendForUserSubset(
-        session.createDataFrame([(user,) for user in some_users], "user long"), LENGTH
-    ).collect()
-    theirs = {row["user"]: {entry["item"] for entry in row["recommendations"]} for row in rows}
-    mine = {lists.users.values[k]: set(lists[k].items) for k in some_users}
-    results["items_in_common"] = float(
-        np.mean([len(theirs[user] & mine[user]) / LENGTH for user in some_users])
-    )
+    for name in ("recommendForAllUsers", "recommend", "recommend from a table in buckets"):
+        results[name]["times_one_process"] = round(results[name]["processor_seconds"]["all"] / seconds, 2)
     return results
 
 
-def speed(n_users, als_users):
+def speed(n_users):
     """Both, in one session."""
     with tempfile.TemporaryDirectory(prefix="shortlist-spark-") as name:
         session = open_session(
@@ -317,7 +371,7 @@ def speed(n_users, als_users):
             "cut": speed_of_cuts(session, Path(name), n_users),
         }
         shutil.rmtree(Path(name) / "candidates")
-        results["recommend"] = speed_of_recommendations(session, als_users)
+        results["recommend"] = speed_of_recommendations(session, name, n_users)
         session.stop()
     return results
 
@@ -345,9 +399,8 @@ def allocate():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--part", choices=["identical", "speed", "allocate"])
+    parser.add_argument("--part", choices=["curve", "identical", "speed", "allocate"])
     parser.add_argument("--users", type=int, default=1_000_000)
-    parser.add_argument("--als_users", type=int, default=100_000)
     parser.add_argument("--executors", type=int, help="used by --part identical itself")
     parser.add_argument("--folder", type=Path, help="used by --part identical itself")
     given = parser.parse_args()
@@ -357,8 +410,9 @@ def main():
     path = RESULTS / "spark.json"
     results = json.loads(path.read_text()) if path.exists() else {}
     parts = {
+        "curve": lambda: curve(given.users),
         "identical": identical,
-        "speed": lambda: speed(given.users, given.als_users),
+        "speed": lambda: speed(given.users),
         "allocate": allocate,
     }
     results[given.part] = parts[given.part]()

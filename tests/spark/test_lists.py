@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,15 +17,14 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.data.files import collect_arrow
 from shortlist.errors import ConfigError, DataError
-from shortlist.spark.lists import open_session
-from shortlist.spark.tasks import Task, user_blocks
+from shortlist.spark.frames import open_session
+from shortlist.spark.task import Task
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed; pip install pyspark")
 pytestmark = [
     pytest.mark.skipif(shutil.which("java") is None, reason="Java is not installed"),
     pytest.mark.filterwarnings("ignore"),  # of Spark itself
 ]
-USERS = 60
 N_PARTITIONS = 3
 
 
@@ -78,7 +78,7 @@ def rows_of(lists):
 
 
 @pytest.mark.parametrize(
-    ("module", "name"), [("shortlist.spark.lists", "pyspark"), ("shortlist.spark.tasks", "numba")]
+    ("module", "name"), [("shortlist.spark.lists", "pyspark"), ("shortlist.spark.task", "numba")]
 )
 def test_an_import_does_not_import_what_may_be_missing_or_needs_an_environment(module, name):
     code = f"import sys, {module}; sys.exit({name!r} in sys.modules)"
@@ -116,27 +116,57 @@ def test_one_partition_or_rows_that_are_divided_by_user_already(spark, lists, sp
     assert rows_of(divided).equals(expected)
 
 
-@pytest.mark.parametrize("kind", ["Popularity", "PersonalFrequency", "BPRMF", "EASE"])
-def test_recommend_is_that_of_one_machine(kind, spark, split, tmp_path):
-    model = getattr(sl, kind)().fit(split.train)
-    users = split.train.users.values.to_list()[:USERS]
-    df = to_spark(spark, pl.DataFrame({"user_id": [*users, users[0], "stranger"]}), tmp_path)
-    expected = rows_of(model.recommend([*users, "stranger"], N=5, fallback="popular"))
-    assert rows_of(sl.spark.recommend(df, model, N=5, fallback="popular")).equals(expected)
+@pytest.mark.parametrize("name", ["TwoStage", "EASE", "ALS", "GFCF", "DKBPRMF"])
+def test_recommend_is_that_of_one_machine(name, spark, split, tmp_path):
+    kind = getattr(sl, name)
+    model, table = kind(**kind.warmup_params).fit(split.train), split.train.to_frame()
+    df = to_spark(spark, table.sample(fraction=1, shuffle=True, seed=1), tmp_path)
+    found = rows_of(sl.spark.recommend(df, model, N=5))
+    assert found.equals(rows_of(model.recommend(history=table, N=5)))
 
 
-def test_options_and_all_users(spark, model, lists, split, tmp_path):
+def test_options_and_a_saved_model(spark, model, lists, split, tmp_path):
     path = model.save(tmp_path / "shop.shortlist")
-    options = {"exclude": ["i92"], "cutoff": sl.cutoff.ExpectedF1().fit(lists, split.valid)}
-    expected = rows_of(model.recommend(**options))
-    assert rows_of(sl.spark.recommend(None, path, **options)).equals(expected)
-    sessions = {"s1": ["i1", "i10"], "s2": ["i5"]}
-    expected = rows_of(model.recommend(history=sessions, N=3))
-    assert rows_of(sl.spark.recommend(None, model, history=sessions, N=3)).equals(expected)
-    table = split.train.to_frame()
-    expected = rows_of(model.recommend(history=table, N=3))
-    found = sl.spark.recommend(None, model, history=to_spark(spark, table, tmp_path), N=3)
-    assert rows_of(found).equals(expected)
+    cutoff = sl.cutoff.ExpectedF1().fit(lists, split.valid)
+    options = {"exclude": {"u1": ["i92"]}, "cutoff": cutoff, "fallback": "popular", "max_items": 3}
+    table = split.train.to_frame().rename({"user_id": "customer"})  # names that the readers know
+    df = to_spark(spark, table, tmp_path)
+    expected = rows_of(model.recommend(history=table, **options))
+    assert rows_of(sl.spark.recommend(df, path, **options)).equals(expected)
+
+
+@pytest.mark.parametrize("users", [None, "everyone"])
+def test_evaluate_is_that_of_one_machine(users, spark, lists, split, tmp_path):
+    shown = lists.head(5).to_frame()
+    truth = split.valid.to_frame().filter(pl.col("user_id") < "u5")
+    (tmp_path / "truth").mkdir()
+    frames = to_spark(spark, shown, tmp_path), to_spark(spark, truth, tmp_path / "truth")
+    money = {} if users is None else {"gain": 2.0, "cost": 0.1}
+    expected = sl.evaluate(shown, truth, users=users, max_items=10, **money)
+    found = sl.spark.evaluate(*frames, users=users, max_items=10, **money)
+    means = dict(zip(found["metric"], found["mean"], strict=True))
+    assert "f1" in means
+    assert ("value" in means) == bool(money)
+    assert means == pytest.approx({name: expected.mean(name) for name in means})
+    assert found["users"].unique().to_list() == [expected.n_users]
+    error = expected.values("f1").std(ddof=1) / np.sqrt(expected.n_users)
+    assert found.filter(pl.col("metric") == "f1")["standard_error"].item() == pytest.approx(error)
+
+
+def test_fit_learns_from_the_same_users_however_the_table_is_divided(spark, split, tmp_path, monkeypatch):
+    monkeypatch.setattr("shortlist.auto.sample.SMALLEST", 40)
+    table, lines = split.data.to_frame(), []
+    df = to_spark(spark, table.sample(fraction=1, shuffle=True, seed=2), tmp_path)
+    options = {"users": 150, "models": "PersonalFrequency", "budget": "quick"}
+    model = sl.spark.fit(df, **options, progress=lines.append)
+    again = sl.spark.fit(to_spark(spark, table, tmp_path).repartition(5), **options)
+    assert 100 < model.users_.size < 200
+    assert model.history_.fingerprint == again.history_.fingerprint
+    assert rows_of(model.recommend(history=table)).equals(rows_of(again.recommend(history=table)))
+    assert any(re.search(r"sample: \d+ of 300 users; .* of all rows", line) for line in lines)
+    assert re.search(r"F1 of \d+ users outside the sample, .* → .*; twice as many users", lines[-1])
+    of_sample = table.filter(pl.col("user_id").is_in(model.users_.values.implode()))
+    assert sl.read_interactions(of_sample).fingerprint == model.history_.fingerprint  # whole users
 
 
 @pytest.mark.parametrize(
@@ -167,18 +197,18 @@ def parent_of(process):
 
 
 class KilledOnce:
-    """A task whose Python worker, or executor, ends without notice after its first block."""
+    """A function whose Python worker, or executor, ends without notice at its first block."""
 
-    def __init__(self, task, mark, victim):
-        self.task, self.mark, self.victim = task, mark, victim
+    def __init__(self, function, mark, victim):
+        self.function, self.mark, self.victim = function, mark, victim
 
-    def __call__(self, batches):
-        for batch in self.task(batches):
-            yield batch
-            if not self.mark.exists():
-                executor = parent_of(os.getppid())  # which started the daemon that started this worker
-                self.mark.write_text(str(executor))
-                os.kill(executor if self.victim == "executor" else os.getpid(), signal.SIGKILL)
+    def __call__(self, table):
+        lists = self.function(table)
+        if not self.mark.exists():
+            executor = parent_of(os.getppid())  # which started the daemon that started this worker
+            self.mark.write_text(str(executor))
+            os.kill(executor if self.victim == "executor" else os.getpid(), signal.SIGKILL)
+        return lists
 
 
 @pytest.mark.parametrize("victim", ["worker", "executor"])
@@ -190,24 +220,11 @@ def test_a_killed_process_changes_nothing(victim, spark, lists, split, tmp_path,
     cutoff = sl.cutoff.ExpectedF1().fit(lists, split.valid)
     table = lists.to_frame().select("user_id", "item_id", "score")
     df = to_spark(spark, table, tmp_path)
-    task_of = Task.of
-    monkeypatch.setattr(Task, "of", lambda *args: KilledOnce(task_of(*args), mark, victim))
+    run = Task.run
+    monkeypatch.setattr(Task, "run", lambda function, *rest: run(KilledOnce(function, mark, victim), *rest))
     rows = rows_of(sl.spark.cut(df, cutoff))
     assert Path(f"/proc/{mark.read_text()}").exists() == (victim == "worker")
     assert rows.equals(rows_of(cutoff.apply(sl.RankedLists.from_frame(table))))
-
-
-def test_blocks_are_whole_users():
-    import pyarrow as pa
-
-    users = np.repeat([3, 5, 5, 7, 9], [1, 4, 40, 3, 2])
-    number = np.concatenate([np.arange(n) + 1 for n in np.bincount(users)[np.unique(users)]])
-    batches = pa.table({"user_id": users, "shortlist_row": number}).to_batches(max_chunksize=3)
-    blocks = list(user_blocks(iter(batches), 6))
-    assert len(blocks) > 1
-    assert np.concatenate([block["user_id"].to_numpy() for block in blocks]).tolist() == users.tolist()
-    ends = [(block["user_id"][0], block["user_id"][-1]) for block in blocks]
-    assert all(ends[k][1] != ends[k + 1][0] for k in range(len(ends) - 1))
 
 
 def test_what_cannot_be_done_is_refused(spark, model, lists, tmp_path):
@@ -218,6 +235,8 @@ def test_what_cannot_be_done_is_refused(spark, model, lists, tmp_path):
         sl.spark.allocate(df, budget=3)
     with pytest.raises(ConfigError, match="df must be a Spark DataFrame, got a DataFrame"):
         sl.spark.recommend(lists.to_frame(), model, N=3)
+    with pytest.raises(ConfigError, match="history must be None"):
+        sl.spark.recommend(df, model, N=3, history={"u1": ["i1"]})
     with pytest.raises(ConfigError, match="cannot be used"):
         open_session("spark://127.0.0.1:1")
 
@@ -243,8 +262,7 @@ def folder(lists, model, split, tmp_path_factory):
     model.save(folder / "shop.shortlist")
     sl.cutoff.ExpectedF1().fit(lists, split.valid).save(folder / "cut.shortlist")
     table = lists.to_frame().select("user_id", "item_id", "score", "probability")
-    users = table.select("user_id").unique(maintain_order=True).head(USERS)
-    tables = {"candidates": table, "customers": users, "events": split.train.to_frame()}
+    tables = {"candidates": table, "events": split.train.to_frame()}
     for name, rows in tables.items():
         (folder / name).mkdir()
         rows.write_parquet(folder / name / "rows.parquet")
@@ -257,12 +275,6 @@ def folder(lists, model, split, tmp_path_factory):
         (
             ["cut", "candidates", "--cutoff", "cut.shortlist"],
             lambda table, model, cutoff: cutoff.apply(sl.RankedLists.from_frame(table)),
-        ),
-        (
-            ["recommend", "shop.shortlist", "--users", "customers", "--N", "3"],
-            lambda table, model, cutoff: model.recommend(
-                table["user_id"].unique(maintain_order=True)[:USERS], N=3
-            ),
         ),
         (
             ["recommend", "shop.shortlist", "--history", "events", "--N", "3"],
@@ -288,6 +300,18 @@ def test_commands_write_folders(words, expected, spark, folder, model, tmp_path,
     assert "already exists" in capsys.readouterr().err
 
 
+def test_fit_and_evaluate_by_command(spark, folder, tmp_path, capsys):
+    words = ["--model", "PersonalFrequency", "--sample", "200", "--spark", "local[2]", "--json"]
+    assert main(["fit", str(folder / "events"), "--out", str(tmp_path / "m.shortlist"), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["class"] == "PersonalFrequency"
+    assert 150 < sl.load_model(tmp_path / "m.shortlist").users_.size < 250
+    paths = [str(folder / name) for name in ("candidates", "events")]
+    assert main(["evaluate", paths[0], "--truth", paths[1], "--spark", "local[2]", "--json"]) == 0
+    means = {row["metric"]: row["mean"] for row in json.loads(capsys.readouterr().out)}
+    expected = sl.evaluate(folder / "candidates", sl.read_interactions(folder / "events"))
+    assert means["f1"] == pytest.approx(expected.f1)
+
+
 def test_commands_refuse_what_spark_cannot_do(spark, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     cases = {
@@ -303,6 +327,9 @@ def test_commands_refuse_what_spark_cannot_do(spark, folder, tmp_path, monkeypat
         "does not work with --truth": ["cut", "candidates", "--truth", "events", "--out", "x"],
         "does not work with --max_users": ["allocate", "candidates", "--max_users", "3", "--out", "x"],
         "does not work with --user": ["recommend", "shop.shortlist", "--user", "u1", "--out", "x"],
+        "--spark needs --history": ["recommend", "shop.shortlist", "--out", "x"],
+        "does not work with --quick": ["fit", "events", "--quick"],
+        "does not work with --baseline": ["evaluate", "candidates", "--truth", "events", "--baseline", "x"],
         "none must be a folder of Parquet files": ["allocate", "none", "--budget", "3", "--out", "x"],
     }
     for message, words in cases.items():

@@ -303,6 +303,11 @@ def check_spark_flags(out: Path | None, **others: Any) -> None:
     """Raise ConfigError unless --out is a folder and no flag is given that Spark does not take."""
     if out is None or out.suffix:
         raise ConfigError("--spark needs --out with a folder, such as --out lists/.")
+    check_no_flags(**others)
+
+
+def check_no_flags(**others: Any) -> None:
+    """Raise ConfigError if a flag is given that Spark does not take."""
     given = [f"--{name}" for name, value in others.items() if value]
     if given:
         raise ConfigError(f"--spark does not work with {given[0]}; leave one of them out.")

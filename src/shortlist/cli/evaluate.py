@@ -1,12 +1,12 @@
 """`shortlist evaluate`: lists from any source against what users did next."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.arguments import BY_NAME, Reading, read_lists, read_source
+from shortlist.cli.arguments import BY_NAME, Reading, Spark, check_no_flags, read_lists, read_source
 from shortlist.cli.output import Json, print_note, show, show_json, show_json_text, show_text
 from shortlist.errors import ConfigError, DataError
 
@@ -28,6 +28,7 @@ def evaluate_command(
     gain: float | None = None,
     cost: float | None = None,
     out: Path | None = None,
+    spark: Spark = None,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -43,6 +44,7 @@ def evaluate_command(
       shortlist evaluate lists.parquet --truth held.parquet --gain 1.5 --cost 0.02
       shortlist evaluate lists.parquet --truth rated.parquet --gains weight
       shortlist evaluate lists/ --truth held.parquet
+      shortlist evaluate lists/ --truth next_week/ --spark local[2]
       shortlist recommend shop.shortlist --N 10 --out ten.parquet
       shortlist evaluate ten.parquet dynamic=lists.parquet --truth held.parquet
       shortlist evaluate ten.parquet lists.parquet --truth held.parquet --out t.tex
@@ -69,6 +71,10 @@ def evaluate_command(
     out
         Write the table of the comparison as .md, .tex, .csv, .json or .txt, instead of printing it.
     """
+    if spark is not None:
+        check_no_flags(history=history, baseline=baseline, gains=gains, out=out)
+        money = {"gain": gain, "cost": cost}
+        return evaluate_on_spark(lists, truth, spark, users, {"max_items": max_items, **money}, json)
     files = dict(map(parse_name, lists))
     if len(files) < len(lists) or not files:
         raise DataError(f"lists must have different names, got {list(lists)}; write NAME=FILE for each.")
@@ -106,6 +112,21 @@ def evaluate_command(
     elif out is None:
         show(comparison)
     return None
+
+
+def evaluate_on_spark(
+    lists: tuple[str, ...], truth: str, master: str, users: str, options: dict[str, Any], json: bool
+) -> None:
+    """Print the mean metrics of one folder of lists."""
+    from shortlist.spark.frames import explain_errors, open_session, read_folder
+
+    if len(lists) != 1:
+        raise ConfigError(f"--spark evaluates one folder of lists, got {len(lists)}; name one.")
+    session = open_session(master)
+    shown, actual = read_folder(session, Path(lists[0])), read_folder(session, Path(truth))
+    with explain_errors(f"{lists[0]} cannot be evaluated"):
+        means = sl.spark.evaluate(shown, actual, users="everyone" if users == "everyone" else None, **options)
+    return show_json(means.to_dicts()) if json else show(means)
 
 
 def parse_name(text: str) -> tuple[str, Path]:

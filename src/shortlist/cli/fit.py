@@ -17,8 +17,11 @@ from shortlist.cli.arguments import (
     Params,
     Reading,
     Source,
+    Spark,
     ValidationName,
+    check_no_flags,
     choose_model,
+    name_model,
     read_content,
     read_source,
     write_rows,
@@ -114,6 +117,8 @@ def fit_command(
     flags: FitFlags = NO_FLAGS,
     cutoff_flags: CutoffFlags = NO_CUTOFF_FLAGS,
     params: Params = DEFAULTS,
+    spark: Spark = None,
+    sample: int = 1_000_000,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
@@ -133,6 +138,12 @@ def fit_command(
       shortlist fit sample --model EASE --trials 8
       shortlist fit ratings.csv --min_rating 4 --test rated.parquet
       shortlist fit reads.csv --items items.csv --model ContentProfile
+      shortlist fit orders/ --out shop.shortlist --spark local[2] --sample 1000000
+
+    Parameters
+    ----------
+    sample
+        With --spark: number of users to learn from.
     """
     start = time.perf_counter()
     out, test, report = flags.out, flags.test, flags.report
@@ -140,6 +151,10 @@ def fit_command(
     settings.check()
     check_model_path(out)
     check_writable(test, report)
+    if spark is not None:
+        fitted = settings.train_on_spark(source, spark, sample)
+        fitted.save(out)
+        return print_summary(fitted, out, None, round(time.perf_counter() - start, 2), json)
     data = read_source(source, reading)
     settings.items = None if flags.items is None else read_content(flags.items)
     if report is not None:
@@ -235,29 +250,48 @@ class _Settings:
             with show_progress(progress_lines()) as display:
                 epochs = display.epochs(f"training {type(models).__name__}")
                 return fit_model(models, rows, progress=epochs, items=self.items)
-        shared = {"seed": self.given["seed"]} if "seed" in self.given else {}
+        validation, users = VALIDATIONS[self.flags.validation], self.flags.users
         try:
-            return sl.fit(
-                rows,
-                models=models,
-                metric=self.metric,
-                gain=None if self.money is None else self.money.gain,
-                cost=None if self.money is None else self.money.cost,
-                cutoff=self._cutoff(self.single and self.flags.trials is None),
-                filter_seen=self.filter_seen,
-                budget=1 if self.flags.trials is None else self.flags.trials,
-                validation=VALIDATIONS[self.flags.validation],
-                users=self.flags.users,
-                horizon=self.flags.horizon,
-                progress=progress_lines(),
-                items=self.items,
-                **shared,
-            )
+            return sl.fit(rows, models=models, validation=validation, users=users, **self._options())
         except InfeasibleError as error:
             rule = str(error).partition(";")[0]
             raise InfeasibleError(
                 f"{rule}; lower --min_precision or --confidence, or use more data."
             ) from None
+
+    def train_on_spark(self, folder: str, master: str, sample: int) -> "Recommender":
+        """Train on a sample of the users of a folder of Parquet files."""
+        from shortlist.spark.frames import open_session, read_folder
+
+        flags = self.flags
+        check_no_flags(test=flags.test, report=flags.report, quick=flags.quick)
+        check_no_flags(validation=flags.validation == "by-time")
+        models: Any = flags.model
+        if self.has_params:
+            name, settings = name_model(flags.model, self.params)
+            if name is None:
+                raise ConfigError("--spark needs --model with hyperparameters, got none; name one.")
+            models = build_model(name, settings)
+        self.items = None if flags.items is None else read_content(flags.items)
+        df = read_folder(open_session(master), Path(folder))
+        everyone = flags.users == "everyone"
+        return sl.spark.fit(df, users=sample, models=models, everyone=everyone, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        """The options of `sl.fit` and `sl.spark.fit`."""
+        trials, money = self.flags.trials, self.money
+        shared = {"seed": self.given["seed"]} if "seed" in self.given else {}
+        return shared | {
+            "metric": self.metric,
+            "gain": None if money is None else money.gain,
+            "cost": None if money is None else money.cost,
+            "cutoff": self._cutoff(self.single and trials is None),
+            "filter_seen": self.filter_seen,
+            "budget": 1 if trials is None else trials,
+            "horizon": self.flags.horizon,
+            "progress": progress_lines(),
+            "items": self.items,
+        }
 
     def _cutoff(self, single: bool) -> Cutoff | Literal["auto"] | None:
         """The unfitted cutoff; one model gets the one of its metric by default."""

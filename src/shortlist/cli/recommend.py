@@ -74,7 +74,7 @@ class Options(PlainOptions):  # type: ignore[misc, valid-type]
     exclude
         Never recommend these items: a text file with one item id per line.
     history
-        File with interactions to use instead of the known histories; nothing is stored.
+        File with interactions to use instead of the known histories, with --spark a folder; not stored.
     items
         File with new items and their content; the columns are those of fit --items.
     at
@@ -111,7 +111,6 @@ def recommend_command(
     *,
     user: Annotated[tuple[str, ...] | None, Parameter(show_default=False, consume_multiple=True)] = None,
     out: Path | None = None,
-    users: Path | None = None,
     spark: Spark = None,
     options: Options = DEFAULTS,
     cutoff_flags: CutoffFlags = NO_CUTOFF_FLAGS,
@@ -128,7 +127,7 @@ def recommend_command(
     For example:
       shortlist recommend shop.shortlist --user u1 u2
       shortlist recommend shop.shortlist --out lists.parquet
-      shortlist recommend shop.shortlist --out lists/ --spark local[2]
+      shortlist recommend shop.shortlist --history orders/ --out lists/ --spark local[2]
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
       shortlist recommend model.shortlist --items new.csv --candidates new.txt
@@ -139,13 +138,9 @@ def recommend_command(
         One or more user ids; the file of the model comes first.
     out
         File for the lists, .parquet, .csv or .jsonl; with --spark a new folder.
-    users
-        With --spark: folder of Parquet files with a column of users; default: all users.
     """
     if spark is not None:
-        return recommend_on_spark(model, users, out, spark, options, cutoff_flags, json, user=user)
-    if users is not None:
-        raise ConfigError("--users needs --spark.")
+        return recommend_on_spark(model, out, spark, options, cutoff_flags, json, user=user)
     if out is not None and out.suffix not in FORMATS:
         raise ConfigError(
             f"--out must end in {', '.join(FORMATS)} unless --spark writes a folder, got {out.name!r}; "
@@ -179,7 +174,6 @@ def recommend_command(
 
 def recommend_on_spark(
     model: Path,
-    users: Path | None,
     out: Path | None,
     master: str,
     options: Options,
@@ -187,23 +181,19 @@ def recommend_on_spark(
     json: bool,
     **others: Any,
 ) -> None:
-    """Write lists for the users of a folder, or for all, to a folder; histories may be a folder, too."""
+    """Write lists for the users of a folder of histories to a folder."""
     from shortlist.spark.frames import open_session, read_folder, save_lists
 
     check_spark_flags(out, **others)
     assert out is not None
+    if options.history is None:
+        raise ConfigError("--spark needs --history with a folder of the histories of all users, got none.")
     fitted = sl.load_model(model)
     if options.items is not None:
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
     cutoff = pick_cutoff(fitted, fitted.cutoff_, options, cutoff_flags)
-    session = open_session(master)
-    sessions = options.history
-    if sessions is not None and (sessions.is_dir() or not sessions.exists()):
-        request = replace(options, history=None).request(fitted.items_, cutoff)
-        request["history"] = read_folder(session, sessions)
-    else:
-        request = options.request(fitted.items_, cutoff)
-    df = None if users is None else read_folder(session, users)
+    df = read_folder(open_session(master), options.history)
+    request = replace(options, history=None).request(fitted.items_, cutoff)
     about = save_lists(sl.spark.recommend(df, fitted, **request), out)
     if json:
         return show_json(about)

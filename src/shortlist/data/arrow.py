@@ -42,6 +42,8 @@ class ArrowFunction(ABC):
     900
     """
 
+    __name__ = "make_lists"  # Ray Data asks functions for their names
+
     content: bytes  # of the file
 
     @abstractmethod

@@ -267,8 +267,8 @@ def collect_arrow(df: Any, max_rows: int | None = None) -> Any:
     if max_rows is not None and (n_rows := df.count()) > max_rows:
         raise DataError(
             f"a Spark DataFrame must have at most {max_rows:,} rows to be read into one process, got "
-            f"{n_rows:,}; fit on the rows of a sample of users, and recommend to all "
-            "with sl.spark.recommend(…, history=)."
+            f"{n_rows:,}; fit on a sample of users with sl.spark.fit, and recommend to all with "
+            "sl.spark.recommend."
         )
     if hasattr(df, "toArrow"):
         return df.toArrow()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shortlist.spark.allocation import SparkAllocation, allocate
-    from shortlist.spark.fit import fit
     from shortlist.spark.lists import cut, evaluate, recommend
+    from shortlist.spark.sample import fit
 
 __all__ = ["SparkAllocation", "allocate", "cut", "evaluate", "fit", "recommend"]
-MODULES = {"SparkAllocation": "allocation", "allocate": "allocation", "fit": "fit"}
+MODULES = {"SparkAllocation": "allocation", "allocate": "allocation", "fit": "sample"}
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from shortlist.errors import ConfigError
-from shortlist.spark.tasks import check_code, code_stamp, worker_environment
+from shortlist.spark.task import check_code, code_stamp, worker_environment
 
 
 def test_a_worker_with_other_versions_is_refused():

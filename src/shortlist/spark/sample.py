@@ -97,7 +97,7 @@ def fit(
         cutoff=cutoff,
         filter_seen=filter_seen,
         budget=budget,
-        users="everyone" if everyone else "buyers",
+        users="everyone" if everyone else None,
         horizon=horizon,
         seed=seed,
         progress=progress,
