@@ -1,4 +1,4 @@
-"""Tables of scale.md: what one core does, and what Spark costs."""
+"""Tables of scale.md: what one core does."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -59,38 +59,3 @@ def one_machine(*found: dict[str, Any]) -> Rows:
         ),
     ):
         yield name, size, f"{seconds:.2g}", f"{n / seconds * 3600 / 1e9:.2g} billion {unit}"
-
-
-def sample_curve(found: dict[str, Any]) -> Rows:
-    """F1 for users outside the sample, by its size (benchmarks/spark.py --part curve)."""
-    runs = found["curve"]["runs"]
-    sizes = list(runs[0]["f1"])
-    yield "", *(f"{int(size):,} users" for size in sizes), "last doubling"
-    for run in runs:
-        scores = [run["f1"][size] for size in sizes]
-        name = f"`{run['model']}`, {'with' if run['dates'] else 'without'} dates"
-        yield name, *(f"{score:.4f}" for score in scores), f"{scores[-1] / scores[-2] - 1:+.1%}"
-
-
-def spark_cost(found: dict[str, Any]) -> Rows:
-    """Spark beside one process and beside Spark's own method (benchmarks/spark.py --part speed)."""
-    cut, lists = found["speed"]["cut"], found["speed"]["recommend"]
-    yield "", "rows", "processor seconds: Java", "Python", "all", "rows per second", "times one process"
-    for label, runs, name in (
-        ("read the candidates only", cut, "read"),
-        ("`sl.spark.cut`", cut, "cut"),
-        ("`sl.spark.cut`, table in buckets by user", cut, "cut of a table in buckets"),
-        ("`sl.spark.recommend`, ALS", lists, "recommend"),
-        ("`sl.spark.recommend`, table in buckets by user", lists, "recommend from a table in buckets"),
-        ("`recommendForAllUsers` of MLlib", lists, "recommendForAllUsers"),
-    ):
-        run, seconds = runs[name], runs[name]["processor_seconds"]
-        yield (
-            label,
-            f"{run['rows']:,}",
-            f"{seconds['java']:,.0f}",
-            f"{seconds['python'] + seconds['driver']:,.0f}",
-            f"{seconds['all']:,.0f}",
-            f"{run['rows_per_processor_second']:,}",
-            f"{run['times_one_process']:.1f}" if "times_one_process" in run else "",
-        )
