@@ -126,15 +126,15 @@ def generate_shop(n_users, seed=1):
     appeal = rng.gamma(0.5, size=N_ITEMS)
     n_baskets = 2 + rng.geometric(0.25, n_users)
     tables = []
-    for day in range(0, N_DAYS, 10):  # appeal of an item fades after its start; before it nobody buys it
+    for day in range(0, N_DAYS, 10):  # appeal of an item fades after its start; before it there are no sales
         age = day - start
         weight = np.where(age < 0, 0, appeal * np.exp(-np.maximum(age, 0) / 120))
         shares = [weight[items].cumsum() / max(weight[items].sum(), 1e-9) for items in by_kind]
         buyers = np.flatnonzero(rng.random(n_users) < n_baskets / (N_DAYS / 10))
-        tastes = np.random.default_rng(seed + 1).integers(0, N_KINDS, (n_users, 3))[buyers]
+        liked_kinds = np.random.default_rng(seed + 1).integers(0, N_KINDS, (n_users, 3))[buyers]
         size = 1 + rng.poisson(1.5, buyers.size)
         user = np.repeat(np.arange(buyers.size), size)
-        chosen = tastes[user, rng.integers(0, 3, user.size)]
+        chosen = liked_kinds[user, rng.integers(0, 3, user.size)]
         item = np.empty(user.size, np.int64)
         for k in range(N_KINDS):
             rows = np.flatnonzero(chosen == k)

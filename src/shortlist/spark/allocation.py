@@ -123,7 +123,7 @@ class Limit(NamedTuple):
     """Which offers are shown: those above a value, and of that value those of the first users."""
 
     value: float
-    user: Any = None  # the last user with offers of this value that are shown; None: nobody
+    user: Any = None  # the last user with offers of this value that are shown; None: none are
     n: int = 0  # how many of them
 
 

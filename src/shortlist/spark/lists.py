@@ -159,7 +159,7 @@ def evaluate(
     Raises
     ------
     DataError
-        If a column is missing, or nobody has truth.
+        If a column is missing, or no user has truth.
     ConfigError
         If an argument is invalid.
 
