@@ -2,12 +2,17 @@
 
     python benchmarks/truncation.py FOLDER                  # FOLDER holds bm25.parquet and judgments.parquet
     python benchmarks/truncation.py FOLDER --run other.run  # another ranking of these queries
+    python benchmarks/truncation.py --passages FOLDER       # passages, with queries that have no answer
 
 The data is Robust04 (TREC 2004), on which BiCut, Choppy and AttnCut were published: 300 documents per query
 with scores, and relevance judgments. Five-fold cross-validation over queries, five repeats. The value of a
 query is its mean F1 over the repeats; relevant documents that were not retrieved count as missed. Intervals
 are those of a paired bootstrap over queries against the best fixed N of the training folds. Every parameter
 of every method is chosen on the training folds.
+
+The passages are those of `benchmarks/passages.py`, where a fifth of the queries has no answer. There every
+method maximizes, on the training folds, the mean F1 in which an empty list counts 1 for a query without an
+answer and 0 for any other.
 """
 
 import argparse
@@ -23,6 +28,7 @@ from shortlist_extras import PerK
 import shortlist as sl
 from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold, UtilityRegression
+from shortlist.data.labeled import label_lists
 from shortlist.data.rankings import read_candidates, read_outcomes
 from shortlist.evaluation import paired_test
 
@@ -278,15 +284,148 @@ def run(data: Rankings, only: list[str] | None) -> dict[str, dict[str, float]]:
     return found
 
 
+class Passages:
+    """Lists of passages as matrices; some queries have no relevant passage."""
+
+    def __init__(self, folder: Path) -> None:
+        table = pl.read_parquet(folder / "candidates.parquet")
+        self.lists = read_candidates(table.select("query_id", "passage_id", "score"))
+        self.truth = read_outcomes(folder / "judgments.parquet")
+        n = len(self.lists)
+        labels = label_lists(self.lists, self.truth)
+        self.scores = self.lists.scores.reshape(n, -1).astype(np.float64)
+        self.relevant, self.n_relevant = labels.relevant.reshape(n, -1), labels.n_relevant
+        sizes = table.select("passage_id", "tokens").unique()
+        self.tokens = dict(sizes.iter_rows())
+        lengths = np.arange(1, self.scores.shape[1] + 1)
+        f1 = 2 * np.cumsum(self.relevant, axis=1) / (lengths + self.n_relevant[:, None])
+        self.f1 = np.column_stack([self.n_relevant == 0, np.where(self.n_relevant[:, None] > 0, f1, 0.0)])
+
+    def best_of(self, options: list[np.ndarray], train: np.ndarray) -> np.ndarray:
+        """(n_queries,) the lengths of the option that is best on the training queries."""
+        return max(options, key=lambda lengths: self.f1[train, lengths[train]].mean())
+
+    def measure(self, lists: sl.RankedLists, numbers: np.ndarray) -> np.ndarray:
+        """(n, 4) F1 with right empty lists, recall, tokens and whether a list is empty, of these queries."""
+        labels = label_lists(lists, self.truth)
+        n_relevant, has_answer = self.n_relevant[numbers], self.n_relevant[numbers] > 0
+        f1 = np.where(has_answer, 2 * labels.n_retrieved / np.maximum(lists.lengths + n_relevant, 1), 0.0)
+        f1 = np.where(has_answer, f1, lists.lengths == 0)
+        recall = np.where(has_answer, labels.n_retrieved / np.maximum(n_relevant, 1), np.nan)
+        sizes = np.array([self.tokens[item] for item in lists.item_ids.to_ids(lists.items)])
+        tokens = np.bincount(lists.owner, sizes, len(lists))
+        return np.column_stack([f1, recall, tokens, lists.lengths == 0])
+
+
+def prefix_options(data: Passages) -> dict[str, list[np.ndarray]]:
+    """For each published method, the lengths of all lists under each of its settings."""
+    scores, n = data.scores, data.scores.shape[1]
+    count = np.arange(len(scores))
+    gaps = (scores[:, :-1] - scores[:, 1:]).argmax(axis=1) + 1
+    fallen = (scores - scores[:, :1]) / np.minimum(scores[:, -1:] - scores[:, :1], -1e-12)
+    ahead = fallen - np.linspace(0, 1, n)
+    peak = np.zeros(scores.shape, bool)
+    peak[:, 1:-1] = (ahead[:, 1:-1] > ahead[:, :-2]) & (ahead[:, 1:-1] > ahead[:, 2:])
+    jumps = np.cumsum(peak, axis=1)
+    top_p = []
+    for temperature in (0.01, 0.02, 0.05, 0.1, 0.2):
+        mass = np.exp((scores - scores[:, :1]) / temperature)
+        mass = np.cumsum(mass / mass.sum(axis=1, keepdims=True), axis=1)
+        top_p += [(mass < p).sum(axis=1) + 1 for p in (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)]
+    return {
+        "best fixed k": [np.full(count.size, k) for k in range(n + 1)],
+        "score threshold": [(scores > t).sum(axis=1) for t in np.quantile(scores, np.linspace(0.3, 1, 200))],
+        "largest gap (adaptive-k)": [np.minimum(gaps + more, n) for more in range(21)],
+        "autocut": [np.where(jumps[:, -1] >= k, (jumps >= k).argmax(axis=1), n) for k in range(1, 16)],
+        "top-p": [np.minimum(lengths, n) for lengths in top_p],
+    }
+
+
+def conformal_lengths(data: Passages, train: np.ndarray, level: float = 0.8) -> np.ndarray:
+    """(n_queries,) passages above the score that keeps this share of relevant passages (split conformal)."""
+    scores = np.sort(data.scores[train][data.relevant[train]])
+    k = int(np.floor((1 - level) * (scores.size + 1)))
+    return (data.scores >= scores[max(k - 1, 0)]).sum(axis=1)
+
+
+def cut_passages(data: Passages, train: np.ndarray, test: np.ndarray, min_relevant: float) -> sl.RankedLists:
+    """What `sl.cut` does with queries of which some have no answer."""
+    result = sl.cut(data.lists.take(np.sort(train)), data.truth, users="everyone", min_relevant=min_relevant)
+    return result.cutoff.apply(data.lists.take(test))
+
+
+def run_passages(data: Passages) -> dict[str, dict[str, object]]:
+    """Every method in five folds over queries, with 95% intervals of a bootstrap over queries."""
+    n = len(data.lists)
+    fold = np.random.default_rng(0).permutation(n) % N_FOLDS
+    options = prefix_options(data)
+    names = [
+        *options,
+        "conformal threshold (recall 80%)",
+        "sl.cut(min_relevant=0.3)",
+        "sl.cut(min_relevant=0.5)",
+    ]
+    values = {name: np.zeros((n, 4)) for name in names}
+    for f in range(N_FOLDS):
+        test, train = np.flatnonzero(fold == f), np.flatnonzero(fold != f)
+        for name in names:
+            if name in options:
+                lists = data.lists.take(test).head(data.best_of(options[name], train)[test])
+            elif name.startswith("conformal"):
+                lists = data.lists.take(test).head(conformal_lengths(data, train)[test])
+            else:
+                lists = cut_passages(data, train, test, float(name[-4:-1]))
+            values[name][test] = data.measure(lists, test)
+    k_values = [data.measure(data.lists.head(k), np.arange(n)) for k in range(1, data.scores.shape[1] + 1)]
+    has_answer = data.n_relevant > 0
+    recall_at_k = [part[has_answer, 1].mean() for part in k_values]
+    tokens_at_k = [part[:, 2].mean() for part in k_values]
+    found: dict[str, dict[str, object]] = {}
+    for name, rows in values.items():
+        test = paired_test(rows[:, 0].copy(), values["best fixed k"][:, 0].copy())
+        base, is_empty = float(values["best fixed k"][:, 0].mean()), rows[:, 3] > 0
+        recall, tokens = rows[has_answer, 1].mean(), rows[:, 2].mean()
+        found[name] = {
+            "f1": float(rows[:, 0].mean()),
+            "f1 with an answer": float(rows[has_answer, 0].mean()),
+            "gain": [value / base for value in (test.difference, test.low, test.high)],
+            "recall": float(recall),
+            "tokens": float(tokens),
+            "tokens of a fixed k at this recall": float(np.interp(recall, recall_at_k, tokens_at_k)),
+            "empty without an answer": share_of(is_empty[~has_answer]),
+            "empty with an answer": share_of(is_empty[has_answer]),
+            "precision of empty": share_of(~has_answer[is_empty]),
+        }
+        print(name, {key: np.round(value, 3).tolist() for key, value in found[name].items()}, flush=True)
+    return found
+
+
+def share_of(events: np.ndarray) -> list[float] | None:
+    """The share of true values, with a 95% interval (Wilson); None without any value."""
+    n, z = events.size, 1.959964
+    if not n:
+        return None
+    p = float(events.mean())
+    center, half = (p + z * z / (2 * n)), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return [p, float((center - half) / (1 + z * z / n)), float((center + half) / (1 + z * z / n))]
+
+
 def main() -> None:
     """Run all methods on one ranking and store the result."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--passages", type=Path, help="folder written by passages.py")
     parser.add_argument("--run", type=Path, help="another ranking: a TREC run or a table")
     parser.add_argument("--method", action="append", help="only this method")
     options = parser.parse_args()
+    if options.passages:
+        data = Passages(options.passages)
+        n_without = int((data.n_relevant == 0).sum())
+        about = {"machine": describe(), "queries": len(data.lists), "queries without an answer": n_without}
+        save_results("passages", about | {"methods": run_passages(data)})
+        return
     truth = read_outcomes(options.folder / "judgments.parquet")
     source = options.run or options.folder / "bm25.parquet"
     lists = read_candidates(source)

@@ -78,7 +78,7 @@ def use_cutoffs(split: Split) -> None:
     oracle(lists, split.valid)
     table = lists.to_frame().with_columns(probability=0.5 / pl.col("rank"))
     items = table.select("item_id", kind=pl.col("item_id").str.slice(-1)).unique()
-    limits: dict[str, Any] = {"contact_cost": 0.05, "cost": 0.01, "item_limits": 3, "max_users": 20}
+    limits: dict[str, Any] = {"contact_cost": 0.05, "cost": 0.01, "item_limits": 3, "contacts": 20}
     sl.allocate(table, budget=50, items=items, max_per_group={"kind": 1}, **limits)
     sl.allocate(table, budget=50, contact_cost=0.05)
     len(sl.allocate(table, budget=50).curve)

@@ -1,6 +1,8 @@
 """`shortlist allocate`: the same lists as sl.allocate, and sentences for limits that make no sense."""
 
 import json
+import zipfile
+from xml.etree import ElementTree
 
 import polars as pl
 import pytest
@@ -32,6 +34,8 @@ def test_the_command_writes_the_lists_of_the_library(folder, capsys):
     expected = sl.load_model(model).allocate(budget=200)
     assert about["items"] == expected.n_items == 200
     assert about["expected_value"] == pytest.approx(expected.expected_value)
+    assert about["headline"].startswith("Expected: the same 200 items reach ")
+    assert about["expected"]["allocation"]["hits"] == pytest.approx(expected.expected_hits)
     written = sl.RankedLists.from_frame(pl.read_parquet(out))
     assert written.items.size == 200
 
@@ -51,6 +55,7 @@ def test_gains_and_groups_come_from_columns(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
+        (["--budget", "9", "--not_contacted_since", "7d"], "--contacts_log and --not_contacted_since belong"),
         ([], "allocate needs something that limits the lists"),
         (["--budget", "-1"], "budget must be"),
         (["--budget", "9", "--gain", "margin"], "items"),
@@ -62,3 +67,70 @@ def test_limits_that_make_no_sense_are_one_sentence(folder, capsys, words, sente
     assert main(["allocate", str(folder / "shop.shortlist"), *words, "--out", str(out)]) == 2
     assert sentence in capsys.readouterr().err
     assert not out.exists()
+
+
+def read_sheet(path):
+    """The cells of the first sheet of an .xlsx file, as texts or numbers."""
+    with zipfile.ZipFile(path) as file:
+        texts = [
+            "".join(node.itertext()) for node in ElementTree.fromstring(file.read("xl/sharedStrings.xml"))
+        ]
+        sheet = ElementTree.fromstring(file.read("xl/worksheets/sheet1.xml"))
+    name = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
+    return [
+        [
+            texts[int(cell[0].text)] if cell.get("t") == "s" else float(cell[0].text)
+            for cell in row.iter(f"{name}c")
+        ]
+        for row in sheet.iter(f"{name}row")
+    ]
+
+
+def test_people_who_must_not_get_a_mail_get_none(folder, tmp_path, capsys):
+    """Friday's mailing, with every figure checked by plain tables."""
+    model = sl.load_model(folder / "shop.shortlist")
+    users = model.users_.values
+    pl.DataFrame({"customer": users[:40]}).write_csv(tmp_path / "optout.csv")
+    day = 86_400_000_000
+    sent = pl.DataFrame(
+        {"user_id": users[40:100], "sent_at": [model.history_.end_time - day * 3] * 30 + [0] * 30}
+    )
+    sent = sent.with_columns(timestamp=pl.col("sent_at").cast(pl.Datetime("us"))).drop("sent_at")
+    sent.write_csv(tmp_path / "sent.csv")
+    out = tmp_path / "friday.xlsx"
+    words = ["--contacts", "50", "--max_items", "3", "--out", out, "--items", tmp_path / "names.csv"]
+    words += ["--exclude_users", tmp_path / "optout.csv", "--contacts_log", tmp_path / "sent.csv"]
+    ids = model.items_.values
+    pl.DataFrame({"item_id": ids, "item_name": [f"name of {item}" for item in ids]}).write_csv(
+        tmp_path / "names.csv"
+    )
+    shop = str(folder / "shop.shortlist")
+    assert main(["allocate", shop, *map(str, words), "--not_contacted_since", "7d"]) == 0
+    text = capsys.readouterr()
+    assert "40 users are left out" in text.err
+    assert "30 users had a contact within 7d" in text.err
+    assert text.out.count("was not given") == 2
+    header, *rows = read_sheet(out)
+    assert header == ["user_id", "rank", "item_id", "item_name", "probability"]
+    written = pl.DataFrame(rows, header, orient="row")
+    assert written["user_id"].n_unique() == 50
+    assert written.group_by("user_id").len()["len"].max() <= 3
+    assert not set(written["user_id"]) & set(users[:70].cast(pl.String))
+    assert (written["item_name"] == "name of " + written["item_id"]).all()
+    assert f"{len(rows):,} items for 50 of {len(users) - 70:,} users" in text.out
+
+    sheet = tmp_path / "friday.csv"
+    words[5] = sheet
+    assert main(["allocate", shop, *map(str, words), "--not_contacted_since", "7d"]) == 0
+    lines = sheet.read_text().splitlines()
+    assert len(lines) == len(rows) + 1  # no rows of users who get nothing
+    assert all(line.startswith('"') for line in lines)
+
+
+def test_contacts_alone_are_a_list_of_ten(folder, tmp_path, capsys):
+    out = tmp_path / "lists.parquet"
+    assert main(["allocate", str(folder / "shop.shortlist"), "--contacts", "20", "--out", str(out)]) == 0
+    capsys.readouterr()
+    lengths = sl.RankedLists.read(out).lengths
+    assert (lengths > 0).sum() == 20
+    assert lengths.max() == 10

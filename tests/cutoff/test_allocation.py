@@ -80,7 +80,7 @@ def solve_exactly(problem):
         limits.append(limit)
 
     add(range(n), problem.budget)
-    add(range(n, n_all), problem.max_users)
+    add(range(n, n_all), problem.contacts)
     for u in range(problem.n_users):
         rows = np.flatnonzero(user == u)
         add(rows, problem.limits.max_items)
@@ -110,7 +110,7 @@ def check_feasible(result):
     """Every limit is kept, and the value is that of the lists."""
     problem, lists = result.problem, result.lists
     assert lists.items.size <= problem.budget
-    assert result.n_users <= problem.max_users
+    assert result.n_users <= problem.contacts
     assert lists.lengths.max(initial=0) <= problem.limits.max_items
     if problem.stock is not None:
         sold = np.bincount(lists.items, minlength=problem.stock.size)
@@ -126,7 +126,7 @@ def check_feasible(result):
 
 LIMITS = {
     "budget": (None, 200),
-    "max_users": (None, 80),
+    "contacts": (None, 80),
     "max_items": (None, 3),
     "item_limits": (None, "stock"),
     "max_per_group": (None, {"kind": 2}, {"kind": 2, "brand": 2}),
@@ -160,7 +160,7 @@ def test_scarce_stock_and_several_groups_are_within_a_thousandth_of_the_bound(nu
     assert small.gap <= 1e-3
     monkeypatch.setattr(allocation_solver, "SMALL", 0)  # prices alone
     given = {
-        name: limit * 8 if name in ("budget", "max_users") and limit else limit
+        name: limit * 8 if name in ("budget", "contacts") and limit else limit
         for name, limit in SCARCE[number].items()
     }
     if given["item_limits"]:
@@ -201,7 +201,7 @@ def test_small_instances_with_scarce_stock_are_solved_exactly(n_users):
             continue
         given = dict(zip(LIMITS, limits, strict=True))
         given |= {
-            name: max(1, given[name] * n_users // 250) for name in ("budget", "max_users") if given[name]
+            name: max(1, given[name] * n_users // 250) for name in ("budget", "contacts") if given[name]
         }
         stock = {item: item % 4 for item in range(30)} if given["item_limits"] else None
         lists, items = random_lists(number, n_users=n_users), random_items(number)
@@ -216,7 +216,7 @@ def test_what_a_limit_costs_is_what_would_be_earned_without_it():
     lists, items = random_lists(3), random_items(3)
     given = {
         "budget": 200,
-        "max_users": 80,
+        "contacts": 80,
         "max_items": 3,
         "item_limits": "stock",
         "max_per_group": {"kind": 1},
@@ -267,14 +267,14 @@ def test_a_total_alone_takes_the_largest_values(seed, budget, max_items):
 def test_ties_are_broken_in_the_order_of_users():
     table = pl.DataFrame({"user": [3, 1, 2], "item": ["a", "b", "c"], "probability": [0.5, 0.5, 0.5]})
     assert sl.allocate(table, budget=2).lists.lengths.tolist() == [1, 1, 0]
-    assert sl.allocate(table, max_users=2).lists.lengths.tolist() == [1, 1, 0]
+    assert sl.allocate(table, contacts=2).lists.lengths.tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize(
     "limits",
     [
         {"budget": 300},
-        {"budget": 300, "max_users": 70},
+        {"budget": 300, "contacts": 70},
         {"budget": 300, "item_limits": 12, "max_items": 3},
         {"item_limits": 12, "max_per_group": {"kind": 2, "brand": 2}, "contact_cost": 0.1},
     ],
@@ -301,7 +301,7 @@ def test_prices_say_what_one_more_would_earn():
     assert result.expected_value - fewer.expected_value >= 20 * result.prices.item - tolerance
     assert result.prices.stock["price"].is_sorted(descending=True)
     assert (result.prices.stock["limit"] == 8).all()
-    contacts = [sl.allocate(lists, max_users=n, contact_cost=0.1) for n in (80, 81)]
+    contacts = [sl.allocate(lists, contacts=n, contact_cost=0.1) for n in (80, 81)]
     earned = contacts[1].expected_value - contacts[0].expected_value
     assert contacts[0].prices.contact == pytest.approx(earned)
 
@@ -312,8 +312,8 @@ def test_stock_for_everyone_who_wants_it_has_no_price():
 
 
 def test_a_limit_of_contacts_that_does_not_bind_has_no_price():
-    assert sl.allocate(TABLE, max_users=1, contact_cost=0.6).prices.contact == 0
-    assert sl.allocate(TABLE, max_users=1, contact_cost=0.4).prices.contact == pytest.approx(0.1)
+    assert sl.allocate(TABLE, contacts=1, contact_cost=0.6).prices.contact == 0
+    assert sl.allocate(TABLE, contacts=1, contact_cost=0.4).prices.contact == pytest.approx(0.1)
 
 
 def test_a_contact_that_earns_exactly_its_cost_is_not_made():
@@ -325,7 +325,7 @@ def test_a_contact_that_earns_exactly_its_cost_is_not_made():
 @pytest.mark.parametrize("unit", [2.0**-20, 2.0**20])
 def test_lists_do_not_depend_on_the_unit_of_money(unit, monkeypatch):
     monkeypatch.setattr(allocation_solver, "SMALL", 0)  # prices alone
-    limits = {"budget": 200, "max_users": 80, "item_limits": 8}
+    limits = {"budget": 200, "contacts": 80, "item_limits": 8}
     lists = random_lists(0)
     result = sl.allocate(lists, gain=1.0, cost=0.03, contact_cost=0.1, **limits)
     other = sl.allocate(lists, gain=unit, cost=0.03 * unit, contact_cost=0.1 * unit, **limits)
@@ -344,7 +344,7 @@ def test_every_list_has_a_reason():
     assert reasons(cost=0.15) == ["value", "all_candidates", "no_candidates"]
     assert reasons(item_limits={"tea": 1, "milk": 2}) == ["all_candidates", "item_limit", "no_candidates"]
     assert reasons(max_per_group={"kind": 1}) == ["group_limit", "group_limit", "no_candidates"]
-    assert reasons(max_users=1) == ["all_candidates", "contact_limit", "no_candidates"]
+    assert reasons(contacts=1) == ["all_candidates", "contact_limit", "no_candidates"]
     assert reasons(contact_cost=0.6) == ["all_candidates", "contact_cost", "no_candidates"]
     assert reasons(item_limits={"tea": 1}, budget=2) == ["below_price", "item_limit", "no_candidates"]
 
@@ -389,7 +389,7 @@ def test_empty_candidates_give_empty_lists():
     assert result.curve.is_empty()
     assert result.lists.summary()["reason"].to_list() == ["no_candidates"] * 2
     assert sl.allocate(TABLE, budget=0).n_items == 0
-    assert sl.allocate(TABLE, max_users=0).n_items == 0
+    assert sl.allocate(TABLE, contacts=0).n_items == 0
 
 
 def test_pandas_and_arrow_tables_are_candidates():
@@ -426,7 +426,7 @@ def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():
     [
         ({"budget": -1}, ConfigError, "budget"),
         ({"budget": 1.5}, ConfigError, "budget"),
-        ({"max_users": -2}, ConfigError, "max_users"),
+        ({"contacts": -2}, ConfigError, "contacts"),
         ({"max_items": 0}, ConfigError, "max_items"),
         ({"cost": -0.1}, ConfigError, "cost"),
         ({"cost": float("nan")}, ConfigError, "cost"),
@@ -488,3 +488,22 @@ def test_probabilities_that_are_not_calibrated_warn():
             model.allocate(budget=100)
     model.set_cutoff(sl.cutoff.ExpectedValue(calibration="platt").fit(lists, split.valid))
     assert model.allocate(budget=100).n_items == 100
+
+
+def test_excluded_users_get_nothing_and_do_not_count():
+    for users in (["ann"], pl.DataFrame({"user_id": ["ann"]}), pl.DataFrame({"customer": ["ann"]})):
+        result = sl.allocate(TABLE, budget=1, exclude_users=users)
+        assert "ann" not in result.lists.users
+        assert result.n_items == 1
+    with pytest.warns(UserWarning, match="none of the 1 users to exclude has candidates"):
+        assert sl.allocate(TABLE, budget=1, exclude_users=["nobody"]).n_items == 1
+    with pytest.raises(DataError, match="users need a column 'user_id'"):
+        sl.allocate(TABLE, budget=1, exclude_users=pl.DataFrame({"a": [1], "b": [2]}))
+
+
+def test_contacts_alone_limit_the_length_of_a_list():
+    rows = [(user, item, 0.5) for user in "ab" for item in range(30)]
+    table = pl.DataFrame(rows, ["user", "item", "probability"], orient="row")
+    assert sl.allocate(table, contacts=1).n_items == 10
+    assert sl.allocate(table, contacts=1, max_items=20).n_items == 20
+    assert sl.allocate(table, contacts=1, budget=25).n_items == 25

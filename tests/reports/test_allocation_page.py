@@ -5,7 +5,12 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.reports.allocation_page import RealOutcome, allocation_headline, render_allocation_report
+from shortlist.reports.allocation_page import (
+    RealOutcome,
+    allocation_headline,
+    most_often_bought,
+    render_allocation_report,
+)
 
 TABLE = pl.DataFrame(
     {
@@ -19,11 +24,11 @@ TRUTH = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("eve", "t
 
 def test_the_sentence_compares_with_the_same_total():
     assert allocation_headline(sl.allocate(TABLE, budget=2)) == (
-        "The same 2 items reach 50% more purchases than 1 for everyone."
+        "Expected: the same 2 items reach 50% more purchases than 1 for everyone."
     )
     money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1)
     assert (
-        allocation_headline(money) == "The same 2 items earn 60% more than 1 for everyone."
+        allocation_headline(money) == "Expected: the same 2 items earn 60% more than 1 for everyone."
     )  # 1.6 against 1.0
     assert "No item" in allocation_headline(sl.allocate(TABLE, budget=0))
     scarce = sl.allocate(TABLE, budget=2, item_limits={"tea": 0})
@@ -33,33 +38,61 @@ def test_the_sentence_compares_with_the_same_total():
 def test_the_sentence_is_about_what_happened_if_that_is_known():
     allocation = sl.allocate(TABLE, budget=2)
     assert allocation_headline(allocation, RealOutcome.measure(allocation, TRUTH)) == (
-        "The same 2 items reached 100% more purchases than 1 for everyone (expected: 50% more purchases)."
+        "Measured: the same 2 items reached 100% more purchases than 1 for everyone (expected: 50% more "
+        "purchases than 1 for everyone)."
     )
     nobody = sl.Interactions.from_tuples([("ann", "jam"), ("bob", "jam")])
     money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.5)
     assert allocation_headline(money, RealOutcome.measure(money, nobody)) == (
-        "The same 2 items earned -1 instead of -1 with 1 for everyone (expected: 300% more)."
+        "Measured: the same 2 items earned -1 instead of -1 with 1 for everyone (expected: 300% more than 1 "
+        "for everyone)."
     )
 
 
 def test_real_outcomes_by_hand():
     real = RealOutcome.measure(sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1), TRUTH)
-    assert (real.hits, real.hits_same, real.n_active) == (2.0, 1.0, 1)
-    assert (real.value, real.value_same) == (pytest.approx(3.8), pytest.approx(1.8))
+    ours, same = real.outcomes
+    assert (ours.hits, same.hits, real.n_active) == (2.0, 1.0, 1)
+    assert (ours.value, same.value) == (pytest.approx(3.8), pytest.approx(1.8))
     half = RealOutcome.measure(sl.allocate(TABLE, budget=3), TRUTH)  # 1.5 for everyone
-    assert (half.hits, half.hits_same) == (2.0, 1.5)
+    assert [outcome.hits for outcome in half.outcomes] == [2.0, 1.5]
+
+
+HISTORY = sl.Interactions.from_frame(
+    pl.DataFrame(
+        {
+            "user": ["bob", "bob", "bob", "ann", "ann", "eve"],
+            "item": ["tea", "tea", "milk", "milk", "milk", "tea"],
+            "timestamp": [1, 2, 9, 3, 4, 9],
+        }
+    ).with_columns(pl.col("timestamp") * 86_400)
+)
+
+
+def test_most_often_bought_and_latest_first_is_the_same_volume():
+    allocation = sl.allocate(TABLE, budget=3)
+    often = most_often_bought(allocation, HISTORY)
+    assert [(one.user_id, one.items) for one in often] == [("ann", ["milk"]), ("bob", ["tea", "milk"])]
+    assert often.probabilities.tolist() == [0.4, 0.1, 0.1]
+    one = sl.allocate(TABLE, contacts=1, max_items=2)
+    assert [(one.user_id, one.items) for one in most_often_bought(one, HISTORY)] == [("ann", ["milk"])]
+    headline = allocation_headline(allocation, history=HISTORY)
+    assert headline == (
+        "Expected: the same 3 items reach 18% more purchases than 1.5 for everyone and 67% more purchases "
+        "than bought most often, latest first."
+    )
 
 
 @pytest.mark.parametrize(
     "limits", [{}, {"max_items": 1}, {"item_limits": 1}, {"cost": 0.2, "contact_cost": 0.1}]
 )
 def test_the_page_has_every_part(limits):
-    allocation = sl.allocate(TABLE, budget=2, **limits)
+    allocation = sl.allocate(TABLE, budget=3, **limits)
     page = render_allocation_report(allocation, "<shop>", RealOutcome.measure(allocation, TRUTH))
     assert "&lt;shop&gt;" in page
     assert "<script" not in page
     assert page.count('<svg class="chart"') == (3 if "cost" in limits else 2)
-    assert "Expected and real" in page
+    assert "measured purchases" in page
     assert ("Scarce items" in page) == ("item_limits" in limits)
     assert ("length of a list" in page) == ("max_items" in limits)
 
@@ -78,13 +111,13 @@ def test_the_command_writes_lists_and_report_or_nothing(tmp_path, capsys):
     assert not report.exists()
     capsys.readouterr()
     assert main([*wrong, str(report), "--test", str(test)]) == 0
-    real, expected = capsys.readouterr().out.splitlines()[1:3]
-    assert real.startswith("Real: ")
-    assert expected.startswith("Expected: ")
-    assert "for everyone, the same total" in real
+    headline, *notes = capsys.readouterr().out.splitlines()[1:4]
+    assert headline.startswith("Measured: the same 300 items reached ")
+    assert "for everyone and " in headline
+    assert [note.split()[1] for note in notes] == ["--gain", "--cost"]
     lists = sl.RankedLists.read(out)
     assert lists.items.size == 300
     truth = split.test.to_frame()
     pairs = set(zip(truth["user_id"], truth["item_id"], strict=True))
     hits = sum((one.user_id, item) in pairs for one in lists for item in one.items)
-    assert f"<strong>{hits:,}</strong>" in report.read_text()
+    assert f"<td>{hits:,.1f}</td>" in report.read_text()

@@ -325,7 +325,7 @@ def test_commands_refuse_what_spark_cannot_do(spark, folder, tmp_path, monkeypat
         ],
         "--spark needs --cutoff": ["cut", "candidates", "--out", "x"],
         "does not work with --truth": ["cut", "candidates", "--truth", "events", "--out", "x"],
-        "does not work with --max_users": ["allocate", "candidates", "--max_users", "3", "--out", "x"],
+        "does not work with --contacts": ["allocate", "candidates", "--contacts", "3", "--out", "x"],
         "does not work with --user": ["recommend", "shop.shortlist", "--user", "u1", "--out", "x"],
         "--spark needs --history": ["recommend", "shop.shortlist", "--out", "x"],
         "does not work with --quick": ["fit", "events", "--quick"],

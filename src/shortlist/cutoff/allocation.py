@@ -20,9 +20,10 @@ from shortlist.cutoff.allocation_solver import (
     contact_worth,
     solve,
 )
-from shortlist.data.columns import plain_name, to_polars
+from shortlist.data.columns import find_column, plain_name, to_polars
 from shortlist.data.ids import IdMap
 from shortlist.data.items import ItemGroups, Items, check_group_limits
+from shortlist.data.labeled import user_series
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import (
@@ -49,6 +50,7 @@ ENDS = (  # in the order of the codes that `explain_ends` writes
     "below_price",
 )
 MAX_MONEY = 1e15
+MAX_ITEMS = 10  # of a list, if only the number of contacts is limited
 MANY_LISTS = 20  # fewer may add up to 1 by chance
 
 
@@ -180,9 +182,10 @@ def _number(value: float) -> str:
 def allocate(
     candidates: Any,
     *,
+    contacts: int | None = None,
     budget: int | None = None,
-    max_users: int | None = None,
     max_items: int | None = None,
+    exclude_users: Any = None,
     item_limits: Any = None,
     max_per_group: Mapping[str, int] | None = None,
     gain: float | str | Mapping[Any, float] = 1.0,
@@ -202,12 +205,14 @@ def allocate(
         pandas or Arrow table with users, items and probabilities. A row without item is a user without
         candidates. If equal values compete for the last place, the earlier user gets it; the users of a
         table are in the order of their ids.
+    contacts
+        How many users get at least one item.
     budget
         Total number of shown items.
-    max_users
-        Number of users who get at least one item.
     max_items
-        Length of a list.
+        Length of a list; None: 10 with `contacts` and without a `budget`, else no limit.
+    exclude_users
+        Ids of users who get nothing and do not count, such as those who opted out, or a table with their ids.
     item_limits
         How many users may be shown an item: a number for every item, a mapping from item id to number, or the
         name of a column of `items`, such as the stock. Items without a limit are not limited.
@@ -251,15 +256,17 @@ def allocate(
     >>> round(allocation.prices.item, 2)
     0.3
     """
-    check_limits(budget, max_users, max_items, contact_cost, cost)
-    lists = read_probabilities(candidates)
+    check_limits(budget, contacts, max_items, contact_cost, cost)
+    if contacts is not None and budget is None and max_items is None:
+        max_items = MAX_ITEMS
+    lists = leave_out(read_probabilities(candidates), exclude_users)
     content = None if items is None else Items.of(items)
     problem = AllocationProblem(
         lists=read_values(lists, gain, content, cost),
         limits=read_limits(max_items, max_per_group, lists.item_ids, items),
         stock=None if item_limits is None else _read_stock(item_limits, lists.item_ids, content),
         budget=UNLIMITED if budget is None else budget,
-        max_users=UNLIMITED if max_users is None else max_users,
+        contacts=UNLIMITED if contacts is None else contacts,
         contact_cost=float(contact_cost),
     )
     return _build(lists, problem, solve(problem))
@@ -290,6 +297,34 @@ def read_probabilities(candidates: Any, item_ids: IdMap | None = None) -> Ranked
         )
     _check_sums(lists)
     return lists
+
+
+def leave_out(lists: RankedLists, users: Any) -> RankedLists:
+    """The lists without these users; a table has a column with their ids."""
+    if users is None:
+        return lists
+    if hasattr(type(users), "columns") or hasattr(type(users), "column_names"):
+        users = user_column(to_polars(users))
+    ids = user_series(users)
+    is_excluded = lists.users.values.cast(pl.String).is_in(ids.cast(pl.String).implode())
+    if len(ids) and not is_excluded.any():
+        warn(
+            f"none of the {len(ids):,} users to exclude has candidates, such as {ids[0]!r:.60}; their ids "
+            "must be written like those of the candidates."
+        )
+    return lists.take(np.flatnonzero(~is_excluded.to_numpy()))
+
+
+def user_column(frame: pl.DataFrame) -> pl.Series:
+    """The ids of users in a table; the only column if there is one."""
+    name = frame.columns[0] if frame.width == 1 else find_column("user_id", frame.columns)
+    if name is None:
+        raise DataError(
+            f"users need a column 'user_id', got {', '.join(map(repr, frame.columns[:12]))}; rename one of "
+            "them.",
+            parameter="exclude_users",
+        )
+    return frame[name].drop_nulls()
 
 
 def _check_sums(lists: RankedLists) -> None:
@@ -346,10 +381,10 @@ def _order_ties(lists: RankedLists, key: Floats | Doubles | None) -> RankedLists
 
 
 def check_limits(
-    budget: object, max_users: object, max_items: object, contact_cost: object, cost: object
+    budget: object, contacts: object, max_items: object, contact_cost: object, cost: object
 ) -> None:
     """Raise ConfigError for invalid numbers."""
-    for name, limit, low in (("budget", budget, 0), ("max_users", max_users, 0), ("max_items", max_items, 1)):
+    for name, limit, low in (("budget", budget, 0), ("contacts", contacts, 0), ("max_items", max_items, 1)):
         if limit is not None:
             check_value(Count if low else Whole, **{name: limit})
     for name, money in (("cost", cost), ("contact_cost", contact_cost)):
@@ -619,7 +654,7 @@ def _limit_costs(problem: AllocationProblem, value: float) -> pl.DataFrame:
     free = UserLimits(limits.max_items, np.empty((len(limits.groups), 0), np.int32), np.empty(0, np.int64))
     without = {
         "budget": problem.budget < UNLIMITED and replace(problem, budget=UNLIMITED),
-        "max_users": problem.max_users < UNLIMITED and replace(problem, max_users=UNLIMITED),
+        "contacts": problem.contacts < UNLIMITED and replace(problem, contacts=UNLIMITED),
         "max_items": limits.max_items < UNLIMITED
         and replace(problem, limits=limits._replace(max_items=UNLIMITED)),
         "item_limits": problem.stock is not None and replace(problem, stock=None),

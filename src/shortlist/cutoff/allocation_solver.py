@@ -56,7 +56,7 @@ class AllocationProblem:
     limits: UserLimits
     stock: Longs | None = None  # (n_items,) units of each item, -1: no limit
     budget: int = UNLIMITED
-    max_users: int = UNLIMITED
+    contacts: int = UNLIMITED
     contact_cost: float = 0.0
 
     @property
@@ -67,7 +67,7 @@ class AllocationProblem:
     @property
     def has_contacts(self) -> bool:
         """Whether contacts cost something or are limited."""
-        return self.contact_cost > 0 or self.max_users < self.n_users
+        return self.contact_cost > 0 or self.contacts < self.n_users
 
 
 class AllocationSolution(NamedTuple):
@@ -207,7 +207,7 @@ class _Contacts(NamedTuple):
 def _choose_contacts(problem: AllocationProblem, worth: Doubles) -> _Contacts:
     """Contact the users with the highest worth beyond the cost of a contact; ties in the order of users."""
     net = worth - problem.contact_cost
-    limit, positive = problem.max_users, net > 0
+    limit, positive = problem.contacts, net > 0
     if int(positive.sum()) <= limit:
         return _Contacts(positive, 0.0, float(net[positive].sum()))
     price = float(np.partition(net, net.size - limit - 1)[net.size - limit - 1])  # the first who is left out
@@ -427,7 +427,7 @@ def _solve_exactly(problem: AllocationProblem, solution: AllocationSolution) -> 
         program.add(rows, item[rows].astype(np.int64), problem.stock)
     if problem.has_contacts:  # no item without a contact
         program.add(np.append(every, contact[user]), np.tile(every, 2), 0.0, np.repeat([1.0, -1.0], n))
-        program.add(contact, np.zeros(n_users, np.int64), float(min(problem.max_users, n_users)))
+        program.add(contact, np.zeros(n_users, np.int64), float(min(problem.contacts, n_users)))
     shown = program.solve(np.append(-offers.values, np.full(n_users, problem.contact_cost)))
     bound, best = shown.mip_dual_bound, solution
     if shown.x is not None:

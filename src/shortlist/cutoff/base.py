@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from copy import copy
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,7 +18,7 @@ from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_
 from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.labeled import LabeledLists, rank_by_probability
+from shortlist.data.labeled import LabeledLists, probabilities_of, rank_by_probability
 from shortlist.data.lists import REASON_CODE, Codes, RankedLists
 from shortlist.data.rankings import read_outcomes
 from shortlist.errors import ConfigError, NotFittedError
@@ -394,10 +393,10 @@ class Cutoff(SavedEstimator):
                 order = np.argsort(-values, kind="stable")[:n].astype(np.int32)
                 items = order[values[order] > -np.inf]
                 values = values[items]
-            lists = copy(blank)
-            vars(lists).update(indptr=np.array([0, values.size]), items=items[: values.size], scores=values)
+            indptr, items = np.array([0, values.size]), items[: values.size]
+            lists = blank.with_columns(indptr=indptr, items=items, scores=values)
             if sizes is not None:
-                vars(lists).update(sizes=np.asarray(sizes, np.float64)[lists.items])
+                lists = lists.with_columns(sizes=np.asarray(sizes, np.float64)[items])
             lists, cut = self._show(lists, None)
             return lists.items[: cut.lengths[0]]
 
@@ -486,13 +485,13 @@ class Cutoff(SavedEstimator):
         p = self._probabilities(lists, history)
         if p is None:
             return lists
-        lists = replace(lists, probabilities=p)
+        lists = lists.with_columns(probabilities=p)
         order = rank_by_probability(lists, self.candidates_needed())
         if order is None:
             return lists
-        p = p[order]
-        lower_to_running_minimum(lists.indptr, p)  # only candidates after the first `n_candidates` may rise
-        return replace(lists.reorder(order), probabilities=p)
+        lists = lists.reorder(order)
+        lower_to_running_minimum(lists.indptr, probabilities_of(lists))  # only later candidates may rise
+        return lists
 
     def _show(self, lists: RankedLists, history: Interactions | None) -> tuple[RankedLists, CutLists]:
         """The candidates in the order in which they are shown, and where each list ends."""

@@ -356,7 +356,8 @@ class Calibration(SavedEstimator):
         probabilities = np.empty(values.size)
         trees = TreeEnsemble(self.text_) if self.method_ == "trees" else None
         for start in range(0, len(lists), step):
-            piece = lists.take(np.arange(start, min(start + step, len(lists))))
+            is_whole = len(lists) <= step  # a single list of a prepared cutoff is not copied
+            piece = lists if is_whole else lists.take(np.arange(start, min(start + step, len(lists))))
             rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + piece.items.size)
             columns = candidate_features(piece, values[rows], history)
             if trees is not None:

@@ -336,7 +336,19 @@ class RankedLists(Ragged):
         order
             (n_shown,) where each item was; every list keeps its items.
         """
-        return replace(self, **self._select(self.per_element, order))
+        return self.with_columns(**self._select(self.per_element, order))
+
+    def with_columns(self, **columns: Any) -> Self:
+        """Return lists with other arrays of the same sizes; unlike `dataclasses.replace` it checks nothing.
+
+        Parameters
+        ----------
+        **columns
+            New arrays by name.
+        """
+        changed = object.__new__(type(self))
+        vars(changed).update(vars(self) | columns)
+        return changed
 
     def head(self, lengths: npt.ArrayLike, reason: Codes | None = None) -> Self:
         """Return the first items of each list.

@@ -776,9 +776,10 @@ class Recommender(Estimator, ABC):
         self,
         users: Any = None,
         *,
+        contacts: int | None = None,
         budget: int | None = None,
-        max_users: int | None = None,
         max_items: int | None = None,
+        exclude_users: Any = None,
         item_limits: Any = None,
         max_per_group: Mapping[str, int] | None = None,
         gain: float | str | Mapping[Any, float] = 1.0,
@@ -801,7 +802,7 @@ class Recommender(Estimator, ABC):
         ----------
         users
             As in `recommend`.
-        budget, max_users, max_items, item_limits, gain, cost, contact_cost, items
+        contacts, budget, max_items, exclude_users, item_limits, gain, cost, contact_cost, items
             As in `shortlist.allocate`.
         max_per_group
             As in `shortlist.allocate`; without `items`, the fields are those of `set_groups`.
@@ -861,9 +862,10 @@ class Recommender(Estimator, ABC):
             )
         return allocate(
             lists,
+            contacts=contacts,
             budget=budget,
-            max_users=max_users,
             max_items=max_items,
+            exclude_users=exclude_users,
             item_limits=item_limits,
             max_per_group=max_per_group,
             gain=gain,

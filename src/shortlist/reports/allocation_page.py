@@ -15,6 +15,7 @@ from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.evaluation.significance import PairedTest, paired_test
 from shortlist.kernels.rows import sum_rows
 from shortlist.reports.page import render
+from shortlist.types import Doubles
 
 LONGEST = 20  # of the chart of lengths
 VOLUMES = (0.2, 0.4, 0.7, 1.0, 1.5, 2.0, 3.0)  # of the curves, relative to the allocation
@@ -22,52 +23,132 @@ N_SCARCE = 12  # items in the table of scarce items
 FAR = 0.15  # between expected and real, from which on the page says what to check
 LIMITS = {
     "budget": "the total number of items",
-    "max_users": "the number of users to contact",
+    "contacts": "the number of users to contact",
     "max_items": "the length of a list",
     "item_limits": "the limits per item, such as the stock",
     "max_per_group": "the limits per list and group",
 }
 
 
-class RealOutcome(NamedTuple):
-    """What happened to the users of an allocation, against the same number of items for everyone."""
+class Outcome(NamedTuple):
+    """Hits and value of one way to spend the volume, expected or measured."""
 
     hits: float
-    hits_same: float
     value: float
-    value_same: float
-    test: PairedTest  # of the hits per user
+    per_user: Doubles  # (n_users,) hits
+
+    def amount(self, *, money: bool) -> float:
+        """The value, or the hits where nothing has a price."""
+        return self.value if money else self.hits
+
+
+class Strategy(NamedTuple):
+    """One way to spend the volume: an item counts by its weight, the last one for some users only."""
+
+    name: str
+    lists: RankedLists
+    weight: Doubles  # (n_shown,)
+
+    def outcome(self, allocation: Allocation, taken: Doubles) -> Outcome:
+        """The outcome if items (n_shown,) are taken with these probabilities."""
+        problem, lists = allocation.problem, self.lists
+        gains, cost = problem.lists.gains[lists.items], problem.lists.cost
+        hits = sum_rows(lists.indptr, taken * self.weight).astype(np.float64)
+        n_contacts = float(self.weight[lists.positions == 0].sum())
+        value = float(((taken * gains - cost) * self.weight).sum()) - problem.contact_cost * n_contacts
+        return Outcome(float(hits.sum()), value, hits)
+
+    def expected(self, allocation: Allocation) -> Outcome:
+        """The outcome by the probabilities of the candidates; 0 for an item that is none."""
+        p = self.lists.probabilities
+        assert p is not None
+        return self.outcome(allocation, p)
+
+    def measured(self, allocation: Allocation, truth: Interactions) -> Outcome:
+        """What users took; a user who is not in the test set took nothing."""
+        return self.outcome(allocation, label_lists(self.lists, truth).relevant.astype(np.float64))
+
+
+def list_strategies(allocation: Allocation, history: Interactions | None) -> list[Strategy]:
+    """The allocation, and the same volume spent in the usual ways."""
+    ours = allocation.lists
+    every = candidate_lists(allocation)
+    weight = np.clip(allocation.same_for_all.N - every.positions, 0.0, 1.0)
+    fixed = allocation.same_for_all.N
+    name = f"{fixed:.0f}" if abs(fixed - round(fixed)) < 0.05 else f"{fixed:.1f}"
+    strategies = [
+        Strategy("allocation", ours, np.ones(ours.items.size)),
+        Strategy(f"{name} for everyone", every, weight),
+    ]
+    if history is not None and allocation.n_items:
+        often = most_often_bought(allocation, history)
+        strategies.append(Strategy("bought most often, latest first", often, np.ones(often.items.size)))
+    return strategies
+
+
+def candidate_lists(allocation: Allocation) -> RankedLists:
+    """All candidates of all users, in the order of the ranking."""
+    candidates = allocation.problem.lists
+    return RankedLists(
+        users=allocation.lists.users,
+        item_ids=allocation.lists.item_ids,
+        indptr=candidates.indptr,
+        items=candidates.items,
+        scores=np.zeros(candidates.items.size, np.float32),
+        probabilities=candidates.probabilities,
+    )
+
+
+def most_often_bought(allocation: Allocation, history: Interactions) -> RankedLists:
+    """The pairs of user and item that were bought most often, latest first, within the same volume.
+
+    As many items and contacts as the allocation has, and no longer lists. Ties are broken by ids.
+    """
+    ids, lists = ["user_id", "item_id"], allocation.lists
+    latest = [pl.col("timestamp").max()] if history.time is not None else []
+    known = pl.col("user_id").is_in(lists.users.values.implode())
+    known &= pl.col("item_id").is_in(lists.item_ids.values.implode())
+    pairs = history.to_frame().filter(known).group_by(ids).agg(pl.len().alias("n"), *latest)
+    keys = ["n", "timestamp"] if latest else ["n"]
+    pairs = pairs.sort([*keys, *ids], descending=[True] * len(keys) + [False, False])
+    pairs = pairs.filter(pl.int_range(pl.len()).over("user_id") < allocation.problem.limits.max_items)
+    contacted = pairs["user_id"].unique(maintain_order=True).head(allocation.n_users)
+    pairs = pairs.filter(pl.col("user_id").is_in(contacted.implode())).head(allocation.n_items)
+    every = candidate_lists(allocation).take(lists.users.lookup(contacted))
+    p = pl.DataFrame(
+        {
+            "user_id": every.users.to_ids(every.owner),
+            "item_id": every.item_ids.to_ids(every.items),
+            "probability": every.probabilities,
+        }
+    )
+    pairs = pairs.join(p, ids, how="left", maintain_order="left")
+    pairs = pairs.with_columns(pl.col("probability").fill_null(0.0), rank=pl.int_range(pl.len()) + 1)
+    return RankedLists.from_frame(pairs.select(*ids, "rank", "probability"), lists.item_ids)
+
+
+class RealOutcome(NamedTuple):
+    """What happened to the users of an allocation, against the same volume spent in the usual ways."""
+
+    outcomes: list[Outcome]  # of the allocation and each other strategy
+    tests: list[PairedTest]  # of the hits per user against each other strategy
     n_active: int  # users with any interaction in the test set
 
     @classmethod
-    def measure(cls, allocation: Allocation, truth: Interactions) -> "RealOutcome":
-        """Count what users took of the shown items; a user who is not in the test set took nothing."""
-        lists, problem = allocation.lists, allocation.problem
-        candidates, cost = problem.lists, problem.lists.cost
-        every = RankedLists(
-            users=lists.users,
-            item_ids=lists.item_ids,
-            indptr=candidates.indptr,
-            items=candidates.items,
-            scores=np.zeros(candidates.items.size, np.float32),
-        )
-        labels = label_lists(lists, truth)
-        ours, same = labels.relevant, label_lists(every, truth).relevant
-        # the last item is for some users only
-        weight = np.clip(allocation.same_for_all.N - every.positions, 0.0, 1.0)
-        hits = sum_rows(lists.indptr, ours).astype(np.float64)
-        hits_same = sum_rows(every.indptr, same * weight)
-        contacts = np.array([allocation.n_users, weight[every.positions == 0].sum()]) * problem.contact_cost
-        earned = (ours * candidates.gains[lists.items] - cost).sum() - contacts[0]
-        earned_same = ((same * candidates.gains[candidates.items] - cost) * weight).sum() - contacts[1]
-        return cls(
-            float(hits.sum()),
-            float(hits_same.sum()),
-            float(earned),
-            float(earned_same),
-            paired_test(hits, hits_same),
-            int((labels.n_relevant > 0).sum()),
-        )
+    def measure(
+        cls, allocation: Allocation, truth: Interactions, history: Interactions | None = None
+    ) -> "RealOutcome":
+        """Count what users took of the shown items."""
+        strategies = list_strategies(allocation, history)
+        outcomes = [strategy.measured(allocation, truth) for strategy in strategies]
+        per_user = []
+        for strategy, outcome in zip(strategies, outcomes, strict=True):
+            hits = np.zeros(len(allocation.lists))
+            hits[allocation.lists.users.align(strategy.lists.users)] = outcome.per_user
+            per_user.append(hits)
+        n_relevant = label_lists(allocation.lists, truth).n_relevant
+        tests = [paired_test(per_user[0], other) for other in per_user[1:]]
+        return cls(outcomes, tests, int((n_relevant > 0).sum()))
 
 
 def has_money(allocation: Allocation) -> bool:
@@ -77,39 +158,56 @@ def has_money(allocation: Allocation) -> bool:
     return not (plain and not allocation.problem.contact_cost)
 
 
-def allocation_headline(allocation: Allocation, real: RealOutcome | None = None) -> str:
-    """What the allocation brought, or what it is expected to bring if that is not known, in one sentence."""
+def allocation_headline(
+    allocation: Allocation, real: RealOutcome | None = None, history: Interactions | None = None
+) -> str:
+    """What the allocation brings against the usual ways, measured or expected, in one sentence."""
     if allocation.n_items == 0:
         return "No item is worth its cost, so no list has any."
-    same, money = allocation.same_for_all, has_money(allocation)
-    pair = (allocation.expected_value, same.value) if money else (allocation.expected_hits, same.hits)
-    change, than = _compare(*pair, money=money)
-    verb, expected = "earn" if money else "reach", ""
-    if real is not None:
-        verb, expected = "earned" if money else "reached", f" (expected: {change})"
-        pair = (real.value, real.value_same) if money else (real.hits, real.hits_same)
-        change, than = _compare(*pair, money=money)
-    fixed = f"{same.N:.0f}" if abs(same.N - round(same.N)) < 0.05 else f"{same.N:.1f}"
-    return f"The same {allocation.n_items:,} items {verb} {change} {than} {fixed} for everyone{expected}."
+    strategies, money = list_strategies(allocation, history), has_money(allocation)
+    expected = [strategy.expected(allocation) for strategy in strategies]
+    names = [strategy.name for strategy in strategies[1:]]
+    outcomes = expected if real is None else real.outcomes
+    verb = ("earn" if money else "reach") + ("" if real is None else "ed")
+    kind = "Expected" if real is None else "Measured"
+    doubt = "" if real is None else f" (expected: {_compare_all(expected, names, money=money)})"
+    compared = _compare_all(outcomes, names, money=money)
+    return f"{kind}: the same {allocation.n_items:,} items {verb} {compared}{doubt}."
 
 
-def _compare(ours: float, theirs: float, *, money: bool) -> tuple[str, str]:
-    """The change from theirs to ours in words, and the word before what is compared with."""
+def _compare_all(outcomes: list[Outcome], names: list[str], *, money: bool) -> str:
+    """The change from each other strategy to the allocation, in words."""
+    ours, *others = (outcome.amount(money=money) for outcome in outcomes)
+    return " and ".join(
+        f"{_compare(ours, other, money=money)} {name}" for other, name in zip(others, names, strict=True)
+    )
+
+
+def _compare(ours: float, theirs: float, *, money: bool) -> str:
+    """The change from theirs to ours in words, with the word before what is compared with."""
     what = "" if money else " purchases"
     if theirs <= 0:  # no share of it is a gain
-        return f"{ours:,.0f}{what} instead of {theirs:,.0f}", "with"
+        return f"{ours:,.0f}{what} instead of {theirs:,.0f} with"
     share = abs(ours / theirs - 1)
     change = f"{share:.0%}" if share >= 0.005 else f"{share:.1%}"
-    return f"{change} {'more' if ours >= theirs else 'less' if money else 'fewer'}{what}", "than"
+    return f"{change} {'more' if ours >= theirs else 'less' if money else 'fewer'}{what} than"
 
 
-def render_allocation_report(allocation: Allocation, name: str, real: RealOutcome | None = None) -> str:
+def render_allocation_report(
+    allocation: Allocation,
+    name: str,
+    real: RealOutcome | None = None,
+    history: Interactions | None = None,
+) -> str:
     """The page as text; it loads nothing and runs no scripts."""
+    strategies = list_strategies(allocation, history)
+    expected = [strategy.expected(allocation) for strategy in strategies]
     curve = measure_volumes(allocation.problem, [step * max(allocation.n_items, 1) for step in VOLUMES])
     return render(
         "allocation.html.j2",
         allocation=allocation,
-        headline=allocation_headline(allocation, real),
+        headline=allocation_headline(allocation, real, history),
+        rows=_compare_rows(allocation, strategies, expected, real),
         money=has_money(allocation),
         same=allocation.same_for_all,
         name=name,
@@ -122,25 +220,33 @@ def render_allocation_report(allocation: Allocation, name: str, real: RealOutcom
         limits=_limits(allocation),
         scarce=_scarce(allocation),
         real=real,
-        **({} if real is None else _compare_real(allocation, real)),
+        far=real is not None and _is_far(expected[0].hits, real.outcomes[0].hits),
     )
 
 
-def _compare_real(allocation: Allocation, real: RealOutcome) -> dict[str, Any]:
-    """Expected and real figures of both ways, and the interval of the difference over all users."""
-    same, n = allocation.same_for_all, len(allocation.lists)
-    rows = [
-        ("purchases, allocation", allocation.expected_hits, real.hits),
-        ("purchases, the same for everyone", same.hits, real.hits_same),
-    ]
-    if has_money(allocation):
-        rows += [
-            ("value, allocation", allocation.expected_value, real.value),
-            ("value, the same for everyone", same.value, real.value_same),
-        ]
-    gain = {name: getattr(real.test, name) * n for name in ("difference", "low", "high")}
-    is_far = abs(real.hits / max(allocation.expected_hits, 1e-9) - 1) > FAR
-    return {"real_rows": rows, "gain": gain, "far": is_far}
+def _compare_rows(
+    allocation: Allocation,
+    strategies: list[Strategy],
+    expected: list[Outcome],
+    real: RealOutcome | None,
+) -> list[dict[str, Any]]:
+    """One row per strategy: volume, expected and measured figures, and the interval of the difference."""
+    rows = []
+    for number, (strategy, outcome) in enumerate(zip(strategies, expected, strict=True)):
+        n_contacts = strategy.weight[strategy.lists.positions == 0].sum()
+        row = {"name": strategy.name, "expected": outcome, "items": strategy.weight.sum()}
+        row |= {"contacts": n_contacts, "real": None, "gain": None}
+        if real is not None:
+            row["real"] = real.outcomes[number]
+        if real is not None and number:
+            test, n = real.tests[number - 1], len(allocation.lists)
+            row["gain"] = {name: getattr(test, name) * n for name in ("difference", "low", "high")}
+        rows.append(row)
+    return rows
+
+
+def _is_far(expected: float, measured: float) -> bool:
+    return abs(measured / max(expected, 1e-9) - 1) > FAR
 
 
 def _volume_chart(allocation: Allocation, curve: pl.DataFrame, column: str, label: str) -> str:
@@ -182,7 +288,7 @@ def _reasons(allocation: Allocation) -> list[dict[str, Any]]:
 
 def _limits(allocation: Allocation) -> list[dict[str, Any]]:
     """What each limit costs, and what a little more of it would earn."""
-    prices = {"budget": allocation.prices.item, "max_users": allocation.prices.contact}
+    prices = {"budget": allocation.prices.item, "contacts": allocation.prices.contact}
     return [
         {"name": LIMITS[limit], "value": value, "cost": cost, "price": prices.get(limit)}
         for limit, value, cost in allocation.limit_costs.rows()
