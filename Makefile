@@ -44,10 +44,12 @@ bench: $(READY)  ## compare with other libraries in one run and print the ratios
 reproduce: $(READY)  ## repeat the experiments of the paper, for hours; ARGS="--quick --out FOLDER" takes minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m reproduction $(ARGS)
 
-RANKERS := torch lenskit rectools replay-rec cornac lightfm-next pandas pyarrow
-rankers: $(READY)  ## run the examples of docs/rankers.md whose packages are large; downloads gigabytes
+RANKERS := torch lenskit rectools replay-rec cornac lightfm-next pandas pyarrow scikit-learn pytest \
+	llama-index-core langchain-core haystack-ai mlflow-skinny
+rankers: $(READY)  ## run the examples of docs/rankers.md and the tests of the adapters whose packages are large; downloads gigabytes
 	@$(BIN)/python -m venv .venv/rankers && .venv/rankers/bin/python -m pip install -q $(RANKERS)
-	@.venv/rankers/bin/python -m pip install -q . && .venv/rankers/bin/python .ci/rankers.py
+	@.venv/rankers/bin/python -m pip install -q . && .venv/rankers/bin/python .ci/rankers.py && \
+	.venv/rankers/bin/python -m pytest -q --noconftest -c /dev/null --rootdir=. tests/adapters
 
 packaging: $(READY)  ## run the steps of the Dockerfile and of the compose file in an empty environment; minutes
 	SHORTLIST_PACKAGING=1 $(BIN)/pytest -q tests/serve/test_packaging.py

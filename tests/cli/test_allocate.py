@@ -108,7 +108,7 @@ def test_people_who_must_not_get_a_mail_get_none(folder, tmp_path, capsys):
     assert main(["allocate", shop, *map(str, words), "--not_contacted_since", "7d"]) == 0
     text = capsys.readouterr()
     assert "40 users are left out" in text.err
-    assert "30 users had a contact within 7d" in text.err
+    assert "30 users were contacted within 7d before the lists" in text.err
     assert text.out.count("was not given") == 2
     header, *rows = read_sheet(out)
     assert header == ["user_id", "rank", "item_id", "item_name", "probability"]
@@ -134,3 +134,53 @@ def test_contacts_alone_are_a_list_of_ten(folder, tmp_path, capsys):
     lengths = sl.RankedLists.read(out).lengths
     assert (lengths > 0).sum() == 20
     assert lengths.max() == 10
+
+
+def test_every_measured_figure_is_that_of_plain_tables(folder, tmp_path, capsys):
+    """Orders of one week against the mailing, the same number for everyone, and the most frequent orders."""
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    split.valid.to_frame().write_csv(tmp_path / "next.csv")
+    model = sl.load_model(folder / "shop.shortlist")
+    words = [
+        "--contacts",
+        "60",
+        "--max_items",
+        "3",
+        "--test",
+        tmp_path / "next.csv",
+        "--gain",
+        "2",
+        "--cost",
+        "0.1",
+    ]
+    out = tmp_path / "lists.parquet"
+    assert (
+        main(["allocate", str(folder / "shop.shortlist"), *map(str, words), "--out", str(out), "--json"]) == 0
+    )
+    about = json.loads(capsys.readouterr().out)
+    bought = split.valid.to_frame().select("user_id", "item_id").unique().to_pandas()
+
+    def earned(rows):
+        return len(rows.merge(bought))
+
+    shown = pl.read_parquet(out).filter(pl.col("rank") > 0).select("user_id", "item_id").to_pandas()
+    measured = about["measured"]
+    assert measured["allocation"]["hits"] == earned(shown)
+    assert measured["allocation"]["value"] == pytest.approx(2 * earned(shown) - 0.1 * len(shown))
+
+    orders = model.history_.to_frame().to_pandas()
+    pairs = orders.groupby(["user_id", "item_id"]).timestamp.agg(["size", "max"]).reset_index()
+    pairs = pairs.sort_values(["size", "max", "user_id", "item_id"], ascending=[False, False, True, True])
+    pairs = pairs[pairs.groupby("user_id").cumcount() < 3]
+    pairs = pairs[pairs.user_id.isin(pairs.user_id.drop_duplicates().head(60))].head(len(shown))
+    often = measured["bought most often, latest first"]
+    assert often["hits"] == earned(pairs[["user_id", "item_id"]])
+
+    name = next(name for name in measured if name.endswith("for everyone"))
+    ranked = model.recommend(N=3, filter_seen=False).to_frame()
+    N = about["same_for_all"]
+    whole, rest = int(N), N - int(N)
+    hits = [
+        earned(ranked.filter(pl.col("rank") == k).select("user_id", "item_id").to_pandas()) for k in (1, 2, 3)
+    ]
+    assert measured[name]["hits"] == pytest.approx(sum(hits[:whole]) + rest * hits[whole])

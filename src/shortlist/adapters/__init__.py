@@ -1,4 +1,4 @@
-"""Cutoffs in the pipelines of other libraries: one small class per library, imported only when asked for.
+"""Cutoffs in the pipelines of other libraries: one small class per library, imported only on demand.
 
 Each takes a fitted cutoff that needs no history, or the file of one. Import it from its module, such as
 `from shortlist.adapters.llama_index import CutPostprocessor`.
