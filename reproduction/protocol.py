@@ -38,9 +38,10 @@ LENGTHS = range(1, MAX_ITEMS + 1)
 # All of them are here or in SPACES, so that other defaults of the library change no figure.
 _FACTORS: dict[str, Any] = {"reg_user": None, "reg_item": None, "reg_negative": None, "negative_draws": 1}
 _FACTORS |= {"tol": 0.0, "patience": 15, "weighting": "none", "weight_cap": 5.0}
+_FACTORS |= {"repeat_decay": None, "trend_half_life": None}
 _BOUNDARY: dict[str, Any] = {"loss": "logistic", "penalty": "l2"}
 _BASKETS: dict[str, Any] = {"pool_items": "average", "pool_user": "average", "window": 1}
-_BASKETS |= {"repeat_decay": None, "trend_half_life": None, "negatives": None}
+_BASKETS |= {"negatives": None}
 PARAMETERS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("BPRMF", "LogMF", "CRRMF"), _FACTORS),
     "DKBPRMF": _FACTORS | _BOUNDARY,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shortlist.kernels.sgd import HINGE, L1, SQUARED
+from shortlist.kernels.parameters import HINGE, L1, SQUARED
 
 GOLDEN, MASK, LOW = 0x9E3779B97F4A7C15, 2**64 - 1, 2**32 - 1
 H = 1e-5

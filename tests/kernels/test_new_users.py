@@ -13,7 +13,7 @@ from shortlist.kernels.new_users import (
     fold_in_loss,
     fold_in_users,
 )
-from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, Hyperparameters
+from shortlist.kernels.parameters import HINGE, L1, L2, LOGISTIC, SQUARED, Hyperparameters
 from tests import naive
 
 F = np.float32

@@ -6,25 +6,21 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.kernels.sgd import (
-    HINGE,
-    L1,
-    L2,
-    LOGISTIC,
-    SQUARED,
+from shortlist.kernels.hybrid import (
+    ContextCell,
     ContextGradients,
+    ContextRound,
     Contexts,
-    HybridCell,
-    HybridRound,
-    Visits,
     apply_context_gradients,
     hybrid_vectors,
-    sgd_block,
-    sgd_round,
 )
+from shortlist.kernels.parameters import HINGE, L1, L2, LOGISTIC, SQUARED
+from shortlist.kernels.sgd import sgd_block, sgd_round
+from shortlist.kernels.strata import Visits
+from shortlist.kernels.terms import Terms
 from shortlist.models.factorization.objective import single_precision
-from shortlist.models.factorization.representation import NO_SALES, Trend, relabel_sales
 from shortlist.models.factorization.schedule import UniformExamples
+from shortlist.models.factorization.terms import NO_SALES, NO_TERMS, Trend, relabel_sales
 from tests import naive
 from tests.kernels.test_sgd_mf import WIDTH, F, assert_same, hyperparameters, parameters, wanted_state
 from tests.kernels.test_sgd_repeats import DECAY, USERS, new_counts
@@ -53,13 +49,14 @@ def contexts_of(baskets, pools):
     begins = ends - [len(items) for _, items in baskets]
     item = np.array([i for _, items in baskets for i in items], np.int32)
     user = np.array([user for user, _ in baskets], np.int32)
-    return Contexts(user, begins, ends, item, *pools, F(np.log(DECAY)), F(REPEAT_START))
+    return Contexts(user, begins, ends, item, *pools)
 
 
 def run_block(visits, theta, hyper, state, cell):
     """sgd_block with contexts."""
     liked_in, stream = np.zeros(len(theta.item), np.int32), np.array([state], np.uint64)
-    return sgd_block(visits, theta, hyper, liked_in, stream, WIDTH, cell)
+    users, counts, scratch = cell.contexts.user, new_counts(0), np.empty((2, 8), F)
+    return sgd_block(visits, users, theta, hyper, liked_in, stream, WIDTH, NO_TERMS, counts, cell, scratch)
 
 
 @pytest.mark.parametrize("pools", POOLS)
@@ -73,7 +70,7 @@ def test_one_step_is_one_gradient_step(loss, penalty, kind, pools):
         contexts, snapshot = contexts_of([(1, basket)], pools), theta.item.copy()
         state, gradients = wanted_state(kind, hyper, 6), np.full((1, 8), 7, F)
         starts, groups, liked = np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32)
-        cell = HybridCell(contexts, snapshot, gradients, NO_SALES, new_counts(0))
+        cell = ContextCell(contexts, snapshot, gradients)
         pairs = run_block(Visits(starts, groups, liked), theta, hyper, state, cell)
         assert pairs == (kind == "pair")
         schedule = schedule_of([[[0]]], 1, 1)
@@ -101,7 +98,7 @@ def test_negative_sampling_descends_its_loss(kind, pools):
     before, basket = [array.astype(np.float64) for array in theta], [1, 2, 1]
     user, _, item, bias = before[:4]
     contexts, gradients = contexts_of([(0, basket)], pools), np.zeros((1, 8), F)
-    cell = HybridCell(contexts, theta.item.copy(), gradients, NO_SALES, new_counts(0))
+    cell = ContextCell(contexts, theta.item.copy(), gradients)
     visits = Visits(np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32))
     state = wanted_state(kind, hyper, 6)
     run_block(visits, theta, hyper, state, cell)
@@ -138,7 +135,7 @@ def test_first_basket_changes_nothing_and_draws_nothing():
         before, gradients = [a.copy() for a in theta], np.full((n, 8), 7, F)
         contexts = contexts_of(baskets, (False, False))
         visits = Visits(np.arange(n + 1), np.array(groups, np.int32), np.zeros(n, np.int32))
-        cell = HybridCell(contexts, theta.item.copy(), gradients, NO_SALES, new_counts(0))
+        cell = ContextCell(contexts, theta.item.copy(), gradients)
         pairs = run_block(visits, theta, hyper, wanted_state("pair", hyper, 4), cell)
         assert pairs == n - (groups[0] == 0)
         if groups[0] == 0:
@@ -181,10 +178,9 @@ def test_rounds_match_the_reference(n_blocks, each, window, negative_draws, pool
         begin = blocks * n_blocks * each + (blocks + round_index) % n_blocks * each
         starts = np.concatenate([[0], np.cumsum(cells[begin + each] - cells[begin])])
         collected = ContextGradients(theta.item.copy(), np.empty((starts[-1], 8), F), starts)
-        hybrid = HybridRound(contexts, collected, sales)
-        pairs = sgd_round(
-            0, n_blocks, round_index, schedule.strata, theta, hyper, np.uint64(99), WIDTH, hybrid
-        )
+        terms = Terms(sales, F(np.log(DECAY)), F(REPEAT_START))
+        steps = schedule.strata, contexts.user, theta, hyper, np.uint64(99), WIDTH, terms
+        pairs = sgd_round(0, n_blocks, round_index, *steps, ContextRound(contexts, collected))
         for low, high in ((0, 4), (4, 11)):  # in two parts, as two threads would
             apply_context_gradients(
                 low, high, round_index, schedule.strata, contexts, collected, theta.item, WIDTH
@@ -210,7 +206,7 @@ def test_alpha_is_the_share_of_classification_steps(alpha, least, most):
     theta, _ = parameters(0, 1, 20)
     n = 2000
     contexts = contexts_of([(0, [3])], (False, False))
-    cell = HybridCell(contexts, theta.item.copy(), np.empty((n, 8), F), NO_SALES, new_counts(0))
+    cell = ContextCell(contexts, theta.item.copy(), np.empty((n, 8), F))
     visits = Visits(np.arange(n + 1), np.zeros(n, np.int32), np.zeros(n, np.int32))
     pairs = run_block(visits, theta, hyperparameters(alpha=alpha, lr=0.01), 5, cell)
     assert least <= pairs <= most

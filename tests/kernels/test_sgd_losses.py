@@ -6,16 +6,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from shortlist.kernels.sgd import (
-    HINGE,
-    L1,
-    L2,
-    LOGISTIC,
-    SQUARED,
-    boundary_step,
-    class_descent,
-    rank_descent,
-)
+from shortlist.kernels.parameters import HINGE, L1, L2, LOGISTIC, SQUARED
+from shortlist.kernels.sgd import boundary_step, class_descent, rank_descent
 from tests import naive
 
 F = np.float32

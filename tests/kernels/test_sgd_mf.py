@@ -5,21 +5,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from shortlist.kernels.sgd import (
-    HINGE,
-    L1,
-    L2,
-    LOGISTIC,
-    SQUARED,
-    Hyperparameters,
-    Parameters,
-    Visits,
-    sgd_block,
-    sgd_round,
-)
+from shortlist.kernels.parameters import HINGE, L1, L2, LOGISTIC, SQUARED, Hyperparameters, Parameters
+from shortlist.kernels.sgd import sgd_block, sgd_round
 from shortlist.kernels.simd import factor_width
+from shortlist.kernels.strata import Visits
 from shortlist.models.factorization.schedule import UniformExamples
+from shortlist.models.factorization.terms import NO_TERMS
 from tests import naive
+from tests.kernels.test_sgd_repeats import new_counts
 from tests.kernels.test_sgd_strata import labeled_rows, schedule_of
 
 F = np.float32
@@ -72,8 +65,12 @@ def run_block(theta, hyper, state, visits):
     users = np.array([user for user, _ in visits], np.int32)
     liked = np.array([item for _, items in visits for item in items], np.int32)
     liked_in = np.zeros(len(theta.item), np.int32)
-    visits = Visits(starts, users, liked)
-    return sgd_block(visits, theta, hyper, liked_in, np.array([state], np.uint64), WIDTH, None)
+    visits, every_user = Visits(starts, users, liked), np.arange(len(theta.user), dtype=np.int32)
+    stream, counts = np.array([state], np.uint64), new_counts(0)
+    scratch = np.empty((2, 8), F)
+    return sgd_block(
+        visits, every_user, theta, hyper, liked_in, stream, WIDTH, NO_TERMS, counts, None, scratch
+    )
 
 
 def assert_same(theta, plain, atol=2e-6):
@@ -174,8 +171,10 @@ def test_rounds_match_the_reference(n_blocks, each, negative_draws, rate):
     hyper = hyperparameters(lr=0.2, alpha=0.6, negative_draws=negative_draws, positive_rate=rate)
     theta, plain = parameters(2, len(users), 11)
     groups = [(user, rows, ()) for user, rows in enumerate(labeled_rows(schedule))]
+    every_user = np.arange(len(users), dtype=np.int32)
     for round_index in range(n_blocks):
-        pairs = sgd_round(0, n_blocks, round_index, schedule.strata, theta, hyper, np.uint64(99), WIDTH, None)
+        steps = schedule.strata, every_user, theta, hyper, np.uint64(99), WIDTH, NO_TERMS, None
+        pairs = sgd_round(0, n_blocks, round_index, *steps)
         assert pairs == naive.run_round(
             plain,
             hyper,

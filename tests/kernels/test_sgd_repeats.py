@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from shortlist.kernels.sgd import SIGNAL_UNITS, RepeatSignal, count_repeats, repeat_signals
+from shortlist.kernels.terms import SIGNAL_UNITS, RepeatSignal, count_repeats, repeat_signals
 from tests import naive
 
 F, DECAY = np.float32, 0.8
@@ -40,6 +40,6 @@ def test_repeat_signals_before_each_basket():
         len({i for b in range(first[owner[g]], g) for i in baskets[b]}) for g in range(len(baskets))
     )
     repeated = [x for g, i, x in zip(groups, wanted, plain, strict=True) if x > 0 and i in baskets[g]]
-    found = count_repeats(first, at, item, log_decay, new_counts(11))
+    found = count_repeats(first, at, item, 11, log_decay)
     assert found[:2] == (n_candidates, len(repeated))
     assert found[2] / SIGNAL_UNITS == pytest.approx(sum(repeated), rel=1e-5)

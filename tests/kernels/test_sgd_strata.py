@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlist.kernels.sgd import cell_state, permute_rows
+from shortlist.kernels.strata import cell_state, permute_rows
 from shortlist.models.factorization.schedule import RELABEL_PERIOD, Partition, Schedule
 from tests import naive
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.sgd import PRIOR, trend_scores
-from shortlist.models.factorization.representation import Trend, relabel_sales
+from shortlist.kernels.terms import PRIOR, trend_scores
+from shortlist.models.factorization.terms import Trend, relabel_sales
 from tests import naive
 
 DAY = 86_400_000_000

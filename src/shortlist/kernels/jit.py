@@ -95,6 +95,15 @@ def inlined(function: F) -> F:
     return cast(F, _as_helper(compiled))
 
 
+def borrowing(function: F) -> F:
+    """Do as `inlined`, without reference counting of arguments, which costs more than a step of SGD.
+
+    The function may not create arrays other than views.
+    """
+    compiled = _njit(**FLAGS, no_cpython_wrapper=True, forceinline=True, _nrt=False)(function)
+    return cast(F, _as_helper(compiled))
+
+
 def ir_inlined(function: F) -> F:
     """Inline a small function before compilation, which avoids reference counting of its array arguments."""
     compiled = _njit(**FLAGS, inline="always")(function)

@@ -6,7 +6,7 @@ import numpy as np
 
 from shortlist.kernels.glm import solve_cholesky
 from shortlist.kernels.jit import inlined, kernel
-from shortlist.kernels.sgd import HINGE, L1, SQUARED, Hyperparameters
+from shortlist.kernels.parameters import HINGE, L1, SQUARED, Hyperparameters
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 USER_ONLY, AVERAGE, MAXIMUM = 0, 1, 2  # how the user is pooled with a context, which is 0 here

@@ -248,8 +248,11 @@ def row_at(table: Floats, row: int | np.integer) -> np.uintp:
 
 
 def _combine(builder: Any, a: Any, x: Any, b: Any, y: Any) -> Any:
-    """Return a·x + b·y."""
-    return builder.fadd(builder.fmul(a, x, flags=FUSED), builder.fmul(b, y, flags=FUSED), flags=FUSED)
+    """Return a·x + b·y; which product is rounded is written down, or it would depend on the code around."""
+    kind = a.type
+    name, signature = f"llvm.fmuladd.v{kind.count}f32", ir.FunctionType(kind, [kind] * 3)
+    fused = cgutils.get_or_insert_function(builder.module, signature, name)  # type: ignore[no-untyped-call]
+    return builder.call(fused, [a, x, builder.fmul(b, y)])
 
 
 # In the formulas, b is the builder, c the context, and kp, kq, kr are the shrink factors of p, q, r.
@@ -267,7 +270,7 @@ def step_pair(b: Any, p: Any, q: Any, r: Any, step: Any, kp: Any, kq: Any, kr: A
 @_step(2)
 def step_one(b: Any, p: Any, q: Any, step: Any, kp: Any, kq: Any) -> tuple[Any, ...]:
     """Set p, q to shrink · old value + step · (q, p), both from the old values."""
-    return _combine(b, kp, p, step, q), _combine(b, kq, q, step, p)
+    return _combine(b, kp, p, step, q), _combine(b, step, p, kq, q)
 
 
 @_step(2)

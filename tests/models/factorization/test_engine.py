@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.models.factorization import schedule
-from shortlist.models.factorization.representation import HybridFactors
+from shortlist.models.factorization import representation, schedule
 from tests.models.cases import (
     FACTORS,
     JOINT,
@@ -59,7 +58,7 @@ def test_same_bits_if_a_block_processes_several_ranges(name, monkeypatch):
         ("CACHE_MAX_BLOCKS", 4),
     ):
         monkeypatch.setattr(schedule, constant, value)
-    monkeypatch.setattr(HybridFactors, "min_blocks", 4)
+    monkeypatch.setattr(representation, "CONTEXT_BLOCKS", 4)
     assert schedule.choose_partition(crowd().n_rows, 400, crowd().n_items, FACTORS).ranges_per_block > 1
     one, two, three = on_threads(1, 2, 3, run=lambda: bits(fit(name, crowd(), n_epochs=2, lr=0.05)))
     assert one == two == three

@@ -55,9 +55,9 @@ def test_data_without_a_second_basket_is_rejected(name):
 
 def test_groups_are_baskets_for_hrm_and_histories_for_mf():
     data = checkerboard()
-    per_basket = fitted("DKHRM").items_per_group(data, all_users(data))
+    per_basket = fitted("DKHRM").representation.items_per_group(data, all_users(data))
     assert per_basket.tolist() == [2.0] * 30
-    assert fitted("DKBPRMF").items_per_group(data, all_users(data)).tolist() == [8.0] * 30
+    assert fitted("DKBPRMF").representation.items_per_group(data, all_users(data)).tolist() == [8.0] * 30
 
 
 def test_terms_and_negatives_suit_the_data():

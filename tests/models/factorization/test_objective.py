@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shortlist.errors import ConfigError
-from shortlist.kernels.sgd import HINGE, L1
+from shortlist.kernels.parameters import HINGE, L1
 from shortlist.models.factorization.objective import LOSSES, Objective, single_precision
 from tests import naive
 

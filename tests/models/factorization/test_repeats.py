@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import load_model
-from shortlist.models.factorization.representation import repeat_weight
+from shortlist.models.factorization.terms import repeat_weight
 from tests.models.cases import all_users, answer, checkerboard, crowd, dense, fit
 
 
@@ -44,7 +44,7 @@ def test_repeat_decay_ranks_repeated_items_first():
 def test_scores_are_factors_plus_repeat_term():
     one = fit("DKHRM", crowd(), n_epochs=2, lr=0.05, repeat_decay=0.8)
     theta, data, users = one._state.parameters, crowd(), np.array([3, 0, 77], np.int32)
-    plain = one.user_vectors(theta, data, users) @ theta.item.T + theta.bias
+    plain = one.representation.vectors(theta, data, users) @ theta.item.T + theta.bias
     for row, user in enumerate(users):
         for item in range(data.n_items):
             rows = slice(data.user_baskets[user], data.user_baskets[user + 1] + 1)

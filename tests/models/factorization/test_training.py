@@ -5,7 +5,7 @@ import pytest
 
 from shortlist.errors import DataError, TrainingError
 from shortlist.models.factorization import training
-from shortlist.models.factorization.representation import HybridFactors, UserFactors
+from shortlist.models.factorization.groups import Groups
 from shortlist.models.factorization.training import Trainer, TrainingRows, has_moderate_norms
 from tests.models.cases import JOINT, bits, checkerboard, crowd, fit, fitted, model
 from tests.threads import use_threads
@@ -138,13 +138,13 @@ def test_the_halved_step_size_survives_a_file(tmp_path):
 
 
 def test_training_that_never_becomes_stable_stops_and_keeps_the_start(monkeypatch):
-    exact = HybridFactors.run_round
+    exact = Groups.run_round
 
     def broken(self, schedule, round_index, theta, hyper, key):
         exact(self, schedule, round_index, theta, hyper, key)
         theta.item[0] = 1e7
 
-    monkeypatch.setattr(HybridFactors, "run_round", broken)
+    monkeypatch.setattr(Groups, "run_round", broken)
     one = fit("DKHRM", checkerboard())
     assert one.stopped_ == "step_size"
     assert one.n_epochs_ == 0
@@ -155,8 +155,9 @@ def test_training_that_never_becomes_stable_stops_and_keeps_the_start(monkeypatc
 @pytest.mark.parametrize("part", ["user", "boundary", "item", "bias"])
 def test_divergence_of_any_parameter_is_detected(part, value):
     one, data = model("DKBPRMF"), checkerboard()
-    rows = TrainingRows.of(one, data, one.representation(data, one.terms(data)))
-    theta = one.initialize(data.n_users, data.n_items, one.terms(data))
+    start = one.terms.start(data)
+    rows = TrainingRows.of(one, one.representation.groups(data, start, one.weight_transform))
+    theta = one.initialize(data.n_users, data.n_items, start)
     with Trainer(one, rows, theta) as trainer:
         trainer.prepare_epoch(0)
         assert has_moderate_norms(trainer.norms())
@@ -193,8 +194,8 @@ def test_ctrl_c_between_epochs_keeps_the_last_epoch(monkeypatch):
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
 def test_ctrl_c_during_an_epoch_keeps_a_usable_model(name, monkeypatch):
-    one, kind = model(name, n_epochs=4, lr=0.05), HybridFactors if name == "DKHRM" else UserFactors
-    exact, rounds = kind.run_round, []
+    one = model(name, n_epochs=4, lr=0.05)
+    exact, rounds = Groups.run_round, []
 
     def interrupted(self, schedule, round_index, *args):
         rounds.append(round_index)
@@ -203,7 +204,7 @@ def test_ctrl_c_during_an_epoch_keeps_a_usable_model(name, monkeypatch):
         exact(self, schedule, round_index, *args)
 
     with monkeypatch.context() as patched:
-        patched.setattr(kind, "run_round", interrupted)
+        patched.setattr(Groups, "run_round", interrupted)
         one.fit(crowd())
     assert one.stopped_ == "interrupted"
     assert one.n_epochs_ == 2

@@ -8,7 +8,8 @@ import pytest
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.models.base import load_model
-from shortlist.models.factorization.representation import GrowingTrend, Trend
+from shortlist.models.factorization.model import item_offsets
+from shortlist.models.factorization.terms import GrowingTrend, Trend
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, fit, model
 from tests.threads import on_threads
@@ -173,7 +174,7 @@ def test_new_users_get_current_trend_scores():
     wanted = one._state.parameters.bias + (1 + one._state.parameters.item_trend) * trend.trend_scores(
         one.history_.time.max() // DAY
     )
-    np.testing.assert_allclose(one.item_offsets(one._state), wanted, rtol=1e-6)
+    np.testing.assert_allclose(item_offsets(one._state), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("at", ["yesterday", float("nan"), object(), ["2020-01-01", "x"]])

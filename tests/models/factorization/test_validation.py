@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.sgd import Parameters
+from shortlist.kernels.parameters import Parameters
+from shortlist.models.factorization.representation import UserFactors
 from shortlist.models.factorization.training import MAX_ITEMS, build_evaluator
 
 
@@ -22,11 +23,10 @@ class Scorer:
 
     seed = 0
 
+    representation = UserFactors()
+
     def __init__(self):
         self.requested = {}
-
-    def trained_users(self, history):
-        return np.ones(history.n_users, np.bool_)
 
     def dense_scores(self, theta, history, trend, users, timestamps):
         if timestamps is not None:

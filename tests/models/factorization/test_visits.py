@@ -65,10 +65,12 @@ def test_rows_are_repeated_within_their_group():
     rows = [("a", "x", 1, 2.0), ("a", "y", 1, -1.0), ("b", "z", 2, 3.0)]
     data = sl.Interactions.from_tuples(rows, negative_weights="keep")
     one = sl.HRM(weighting="linear", repeat_decay=None, trend_half_life=None)
-    loaded = TrainingRows.of(one, data, one.representation(data, one.terms(data)))
+    loaded = TrainingRows.of(
+        one, one.representation.groups(data, one.terms.start(data), one.weight_transform)
+    )
     assert loaded.indptr.tolist() == [0, 2, 5]
     assert loaded.item.tolist() == [0, 0, 2, 2, 2]
-    assert loaded.representation.group_starts.tolist() == [0, 1, 2]
+    assert loaded.groups.starts.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", MODELS)

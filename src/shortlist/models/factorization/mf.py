@@ -44,6 +44,12 @@ class BPRMF(FactorModel):
         Training without validation data ends when the loss changes by less than this share for three epochs.
     patience
         Training with validation data ends after this many epochs without improvement; the best is kept.
+    repeat_decay
+        How much a past basket counts one basket later; None: no repeat term. "auto": 0.9 if users interact
+        with items again, else None. `fit` replaces "auto" by what it chose.
+    trend_half_life
+        Days after which an interaction counts half in the trend; None: no trend term. "auto": 3 if the data
+        has times and users interact with items again, else None.
     seed
         The same seed gives the same model, bit for bit, on any number of threads.
     weighting, weight_cap
@@ -86,7 +92,7 @@ class LogMF(FactorModel):
         Negative examples per positive one, or "uniform" to sample examples uniformly over all items.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, weighting, weight_cap
+    negative_draws, init, tol, patience, repeat_decay, trend_half_life, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -121,7 +127,7 @@ class CRRMF(FactorModel):
         Share of regression steps: 0 is pure ranking, 1 pure regression.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, weighting, weight_cap
+    negative_draws, init, tol, patience, repeat_decay, trend_half_life, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -172,7 +178,7 @@ class DKBPRMF(DynamicK):
         probabilities.
     n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, seed, weighting, weight_cap
+    negative_draws, init, tol, patience, repeat_decay, trend_half_life, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from shortlist.core.options import (
     AtMost,
     Count,
     Dimensions,
+    Fraction,
     NotNegative,
     Positive,
     Probability,
@@ -33,11 +34,13 @@ from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_
 from shortlist.data.history import History, NewRows
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions, in_last_basket
-from shortlist.errors import DataError
-from shortlist.kernels.new_users import USER_ONLY, FoldInPairs, fold_in_users
+from shortlist.errors import ConfigError, DataError
+from shortlist.kernels.new_users import FoldInPairs, fold_in_users
+from shortlist.kernels.parameters import TERMS, Hyperparameters, Parameters
 from shortlist.kernels.rng import stream
 from shortlist.kernels.rows import read_only
-from shortlist.kernels.sgd import TERMS, USER_TREND_START, Hyperparameters, Parameters
+from shortlist.kernels.snapshot_features import DAY
+from shortlist.kernels.terms import USER_TREND_START
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender, WeightParams
 from shortlist.models.factorization.objective import Objective, positive_rates
 from shortlist.models.factorization.parameters import (
@@ -49,8 +52,9 @@ from shortlist.models.factorization.parameters import (
     parameter_shapes,
     set_untrained_users,
 )
-from shortlist.models.factorization.representation import GrowingTrend, Representation, Trend, UserFactors
+from shortlist.models.factorization.representation import Representation, UserFactors
 from shortlist.models.factorization.schedule import random_bits
+from shortlist.models.factorization.terms import GrowingTrend, TermOptions, TermStart, add_trend
 from shortlist.models.factorization.training import (
     STOPPED,
     Trainer,
@@ -62,7 +66,7 @@ from shortlist.models.factorization.training import (
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
-from shortlist.types import Bools, Doubles, Floats, Ints, Longs
+from shortlist.types import Doubles, Floats, Ints, Longs
 
 ITEMS_PER_DRAW, MAX_DRAWS = 500, 20  # of negative_draws=None
 SGD_SPACE: Space = {"lr": Range(0.02, 0.2), "reg": Range(1e-3, 0.05), "init": (0.1, 1.0)}
@@ -70,13 +74,6 @@ LearningRate = Annotated[float, AtLeast(SMALLEST), AtMost(10)]
 Negatives = Positive | Literal["uniform"]  # per positive example
 BoundaryStart = Annotated[float, AtLeast(-MAX_NUMBER), AtMost(MAX_NUMBER)]
 AUTO: Final = "auto"  # a parameter that `fit` chooses by what the data has
-
-
-class Terms(NamedTuple):
-    """What the terms beside the inner product start from; None: the model does not have the term."""
-
-    repeat_start: float | None = None  # initial weight of the repeat term
-    trend: Trend | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -101,6 +98,16 @@ class FactorState(ModelState):
     def n_learned(self) -> int:
         """Number of users with parameters; users that `observe` added follow them."""
         return int(self.parameters.user.shape[0])
+
+
+def item_offsets(state: FactorState) -> Floats:
+    """(n_items,) or (0,) what is added to the inner product in the score of a new user."""
+    bias, trend = state.parameters.bias, state.trend
+    if trend is None:
+        return bias
+    weights = USER_TREND_START + state.parameters.item_trend
+    recent: Floats = weights * trend.trend_scores(trend.end // DAY)
+    return recent + bias if bias.size else recent
 
 
 MIN_PAIRS = 200  # pairs per user, at least
@@ -130,6 +137,7 @@ class FactorModel(WeightParams, Recommender):
     uses_epochs: ClassVar[bool] = True
     uses_new_items: ClassVar[bool] = False
     search_space: ClassVar[Space] = {**SGD_SPACE, "negative_draws": (1, 5, 20)}
+    timed_params: ClassVar[tuple[str, ...]] = ("trend_half_life",)
     warmup_params: ClassVar[dict[str, Any]] = {"n_epochs": 1}
 
     n_factors: Dimensions = 50
@@ -144,6 +152,8 @@ class FactorModel(WeightParams, Recommender):
     init: NotNegative = 0.1
     tol: NotNegative = 1e-4
     patience: Count = 15
+    repeat_decay: Fraction | Literal["auto"] | None = None
+    trend_half_life: Positive | Literal["auto"] | None = None
     seed: Seed = 0
 
     # ------------------------------------------------------------------ what a subclass defines
@@ -151,49 +161,33 @@ class FactorModel(WeightParams, Recommender):
     def objective(self) -> Objective:
         """The loss that training minimizes."""
 
-    def terms(self, data: Interactions) -> Terms:
-        """What the terms beside the inner product start from."""
-        return Terms()
+    @property
+    def representation(self) -> Representation:
+        """What the score vector of a user is."""
+        return UserFactors(by_basket=any(self.terms.on))
 
-    def representation(self, train: Interactions, terms: Terms) -> Representation:
-        """The representation of the users of `train`."""
-        return UserFactors(train)
-
-    def user_vectors(self, parameters: Parameters, history: Interactions, users: Ints) -> Floats:
-        """(n, n_factors) the score vectors of users after their history."""
-        return parameters.user[users]
-
-    def trend_of(self, history: Interactions) -> GrowingTrend | None:
-        """The trend of the items, if scores depend on it."""
-        return None
+    def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:
+        """Replace the parameters that are "auto" by values that suit such data."""
+        if self.n_epochs == AUTO:  # the terms are learned soon, vectors alone need longer
+            self.n_epochs = 20 if has_repeats else 100
+        if self.repeat_decay == AUTO:
+            self.repeat_decay = 0.9 if has_repeats else None
+        if self.trend_half_life == AUTO:
+            self.trend_half_life = 3.0 if has_times and has_repeats else None
 
     def learn_size(self, history: Interactions) -> BasketSize | None:
         """What predicts the size of the next list, if lists need it; see `DynamicK`."""
         return None
 
+    # ------------------------------------------------------------------ scoring
     @property
-    def terms_on(self) -> tuple[bool, ...]:
-        """Whether the model has each of TERMS."""
-        return (False,) * len(TERMS)
-
-    def item_offsets(self, state: FactorState) -> Floats:
-        """(n_items,) or (0,) what is added to the inner product in the score of a new user."""
-        return state.parameters.bias
-
-    def trained_users(self, history: Interactions) -> Bools:
-        """(n_users,) whether training has pairs of each user."""
-        return history.user_counts > 0
-
-    def choose_params(self, *, has_times: bool, has_repeats: bool) -> None:  # optional
-        """Replace the parameters that are "auto" by values that suit such data."""
-
-    def check_rows(self, has_times: bool, has_trained_users: bool) -> None:  # optional
-        """Raise an error if the model cannot learn from such rows."""
-
-    def items_per_group(self, history: Interactions, users: Ints) -> Doubles:
-        """(n,) mean number of items per training group of a user, here the whole history: the base rate."""
-        at = history.item_sets.indptr
-        return (at[users + 1] - at[users]).astype(np.float64)
+    def terms(self) -> TermOptions:
+        """The terms beside the inner product, once they are chosen."""
+        repeat_decay, half_life = self.repeat_decay, self.trend_half_life
+        return TermOptions(
+            None if isinstance(repeat_decay, str) else repeat_decay,
+            None if isinstance(half_life, str) else half_life,
+        )
 
     def dense_scores(
         self,
@@ -204,30 +198,27 @@ class FactorModel(WeightParams, Recommender):
         timestamps: Longs | None = None,
     ) -> Floats:
         """(n, n_items) scores after the users' history, at the prediction times (None: after all events)."""
-        scores: Floats = self.user_vectors(parameters, history, users) @ parameters.item.T
+        vectors = self.representation.vectors(parameters, history, users)
+        scores: Floats = vectors @ parameters.item.T
         if parameters.bias.size:
             scores += parameters.bias
+        self.terms.add_repeats(scores, parameters, history, users)
+        add_trend(scores, parameters, trend, users, timestamps)
         return scores
 
-    @property
-    def pooling(self) -> int:
-        """How the user enters the score vector, for fold-in."""
-        return USER_ONLY
-
-    # ------------------------------------------------------------------ scoring
     def score(self, request: RecommendRequest[FactorState]) -> Scores:
         """Inner products, with the learned boundary and the shift to log-odds where there are any."""
         state, history, users = request.state, request.history, request.rows
         parameters = self._request_parameters(request)
         boundaries = parameters.boundary
-        rates = self.items_per_group(history, users)
+        rates = self.representation.items_per_group(history, users)
         shift = state.objective.log_odds_shift(boundaries, rates, state.history.n_items)
         learned = boundaries if state.objective.has_boundary else None
         if any(weight is not None for weight in state.start_weights):
             values = self.dense_scores(parameters, history, state.trend, users, request.timestamps)
             return Scores(values=values, boundaries=learned, log_odds_shift=shift)
         bias = parameters.bias if parameters.bias.size else None
-        vectors = self.user_vectors(parameters, history, users)
+        vectors = self.representation.vectors(parameters, history, users)
         factors = Factors(vectors, parameters.item, bias, state.index)
         return Scores(factors=factors, boundaries=learned, log_odds_shift=shift)
 
@@ -272,6 +263,25 @@ class FactorModel(WeightParams, Recommender):
         return super().batch_size(state) if any(w is not None for w in state.start_weights) else MAX_BATCH
 
     def contributions(self, request: RecommendRequest[FactorState], items: Ints) -> Contributions:
+        """What the score of each item is the sum of; without terms, the history items that resemble it."""
+        if isinstance(self.representation, UserFactors) and not any(self.terms.on):
+            return self._similar_history(request, items)
+        history, users, parameters = request.history, request.rows, self._request_parameters(request)
+        vectors = self.representation.vectors(parameters, history, users)
+        sources = {self.representation.source: vectors @ parameters.item.T}
+        if parameters.bias.size:
+            sources["item bias"] = parameters.bias[None, :]
+        if self.terms.repeat_decay is not None:
+            sources["bought before"] = np.zeros((1, history.n_items), np.float32)
+            self.terms.add_repeats(sources["bought before"], parameters, history, users)
+        if request.state.trend is not None:
+            sources["trend"] = np.zeros((1, history.n_items), np.float32)
+            add_trend(sources["trend"], parameters, request.state.trend, users, request.timestamps)
+        amounts = [[(name, float(row[0, item])) for name, row in sources.items()] for item in items]
+        return [sorted(named, key=lambda source: -abs(source[1])) for named in amounts]
+
+    @staticmethod
+    def _similar_history(request: RecommendRequest[FactorState], items: Ints) -> Contributions:
         """The items of the user's history whose vectors point in the same direction, and the item's bias."""
         state = request.state
         history_items = request.history.item_sets.items
@@ -291,11 +301,12 @@ class FactorModel(WeightParams, Recommender):
         if not users.size:
             return
         vectors, boundaries = values["user"][users], values["boundary"][users]
-        density = self.items_per_group(history, users) / state.history.n_items
+        density = self.representation.items_per_group(history, users) / state.history.n_items
         pairs = _draw_pairs(history, users, density, self.seed)
         # read-only as in all calls, so that the kernel is compiled once
-        items, bias = read_only(state.parameters.item), read_only(self.item_offsets(state))
-        hyper, pooling = self._hyperparameters(state.history.n_items), self.pooling
+        items, bias = read_only(state.parameters.item), read_only(item_offsets(state))
+        hyper = self._hyperparameters(state.history.n_items)
+        pooling = self.representation.pooling
 
         def fold(rows: slice) -> None:
             fold_in_users(rows.start, rows.stop, pairs, items, bias, hyper, pooling, vectors, boundaries)
@@ -333,11 +344,13 @@ class FactorModel(WeightParams, Recommender):
         self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
     ) -> FactorState:
         check_names(arrays, Parameters._fields, ("mean_user",))
+        if self.terms.half_life is not None and history.time is None:
+            raise file_error("history.time", "is missing, but the model has a trend term")
         start = check_floats(notes, "start_weights", optional=True)
-        if tuple(weight is not None for weight in start) != self.terms_on:
+        if tuple(weight is not None for weight in start) != self.terms.on:
             raise file_error("start_weights", "must have a weight for each term of the model")
         n_learned = check_whole_value(notes, "n_learned", 1, history.n_users)
-        shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms_on)
+        shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms.on)
         parameters = load_parameters(arrays, shapes)
         return FactorState(
             history=History.of(history),
@@ -346,7 +359,7 @@ class FactorModel(WeightParams, Recommender):
             start_weights=start,
             mean_user=check_array(arrays, "mean_user", np.float32, (self.n_factors,), limit=MAX_SIZE),
             mean_boundary=check_float_value(notes, "mean_boundary", -MAX_SIZE, MAX_SIZE),
-            trend=self.trend_of(history),
+            trend=self.terms.trend_of(history),
             n_epochs=check_whole_value(notes, "n_epochs", 0, MAX_WHOLE),
             losses=check_floats(notes, "losses"),
             valid_scores=check_floats(notes, "valid_scores"),
@@ -357,10 +370,18 @@ class FactorModel(WeightParams, Recommender):
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
         self.choose_params(has_times=train.time is not None, has_repeats=train.has_repeats)
-        self.check_rows(train.time is not None, bool(self.trained_users(train).any()))
-        terms = self.terms(train)
-        theta = self.initialize(train.n_users, train.n_items, terms)
-        trend, evaluator, valid = GrowingTrend.grow(terms.trend), None, options.valid
+        if self.terms.half_life is not None and train.time is None:
+            raise ConfigError(
+                "trend_half_life needs timestamps, got data without them; add them or set it to None."
+            )
+        if not self.representation.trained_users(train).any():
+            raise DataError(
+                f"{type(self).__name__} learns from users with two baskets or more, got none; "
+                "add timestamps or basket ids, or use BPRMF or DKBPRMF."
+            )
+        start = self.terms.start(train)
+        theta = self.initialize(train.n_users, train.n_items, start)
+        trend, evaluator, valid = GrowingTrend.grow(start.trend), None, options.valid
         if valid is not None:
             if valid.users != train.users or valid.items != train.items:
                 raise DataError(
@@ -376,13 +397,14 @@ class FactorModel(WeightParams, Recommender):
             tol=self.tol,
             progress=options.progress,
             evaluator=evaluator,
-            waits=self.objective().alpha > 0 and not any(self.terms_on),
+            waits=self.objective().alpha > 0 and not any(self.terms.on),
         )
-        rows = TrainingRows.of(self, train, self.representation(train, terms))
+        representation = self.representation
+        rows = TrainingRows.of(self, representation.groups(train, start, self.weight_transform))
         with Trainer(self, rows, theta) as trainer:
             run = run_epochs(trainer, self.lr, training)
             learned, cuts = trainer.finish(), trainer.user_cuts
-        trained = self.trained_users(train)
+        trained = representation.trained_users(train)
         mean = mean_user(learned, trained, cuts)
         return FactorState(
             history=History.of(train),
@@ -403,7 +425,7 @@ class FactorModel(WeightParams, Recommender):
     def _observe(self, state: FactorState, history: History, new: NewRows | None) -> FactorState:
         """Vectors and boundaries stay; those of new users are computed with every request."""
         if new is None:
-            trend = self.trend_of(history.merged)
+            trend = self.terms.trend_of(history.merged)
         else:
             trend = None if state.trend is None else state.trend.observe(new.item, new.time)
         return replace(state, history=history, trend=trend)
@@ -411,7 +433,7 @@ class FactorModel(WeightParams, Recommender):
     def _check_together(self) -> None:
         self.objective()
 
-    def initialize(self, n_users: int, n_items: int, terms: Terms) -> Parameters:
+    def initialize(self, n_users: int, n_items: int, start: TermStart) -> Parameters:
         """The parameters before training."""
         return initialize_parameters(
             n_users,
@@ -420,7 +442,7 @@ class FactorModel(WeightParams, Recommender):
             init=self.init,
             t=self.objective().t,
             bias=self.bias,
-            start_weights=(terms.repeat_start, None if terms.trend is None else float(USER_TREND_START)),
+            start_weights=start.weights,
             seed=self.seed,
         )
 
@@ -521,7 +543,7 @@ class DynamicK(FactorModel):
         if not self.maximizes_f1:
             return scores
         assert scores.log_odds_shift is not None
-        rates = positive_rates(self.items_per_group(request.history, request.rows))
+        rates = positive_rates(self.representation.items_per_group(request.history, request.rows))
         if next_size is None:  # the data has no second baskets: the next list is like the history
             return replace(scores, expected_sizes=np.maximum(rates, 1), size_dispersion=0.0)
         sizes = 1 + next_size.predict_history(request.history, request.rows)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shortlist.errors import ConfigError
+from shortlist.kernels.parameters import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
 from shortlist.kernels.rows import find_members
-from shortlist.kernels.sgd import HINGE, L1, L2, LOGISTIC, SQUARED, TERMS, Hyperparameters, Parameters
-from shortlist.models.factorization.representation import Representation
+from shortlist.models.factorization.groups import Groups
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 LOSSES = {"logistic": LOGISTIC, "hinge": HINGE, "squared": SQUARED}
@@ -128,7 +128,7 @@ class LossSample:
 
     def __init__(
         self,
-        representation: Representation,
+        groups: Groups,
         indptr: Longs,  # (n_groups + 1,) rows of each group
         item: Ints,  # (n_rows,)
         n_items: int,
@@ -136,20 +136,20 @@ class LossSample:
         seed: int,
     ) -> None:
         rows, other = draw_rows(item.size, n_items, seed)
-        groups: Ints = (np.searchsorted(indptr, rows, side="right") - 1).astype(np.int32)
+        group: Ints = (np.searchsorted(indptr, rows, side="right") - 1).astype(np.int32)
         seen = np.empty(rows.size, np.bool_)
-        find_members(indptr, item, groups, other, seen)
+        find_members(indptr, item, group, other, seen)
         kept = np.flatnonzero(seen if seen.all() else ~seen)  # without unseen items, use seen ones
-        self.representation, self.objective = representation, objective
-        self.groups, self.liked, self.other = groups[kept], item[rows[kept]], other[kept]
-        self.users: Ints = representation.group_users(self.groups)
-        self.liked_signals: Signals = representation.signals(self.groups, self.liked)
-        self.other_signals: Signals = representation.signals(self.groups, self.other)
-        self.density = (indptr[self.groups + 1] - indptr[self.groups]) / n_items
+        self.groups, self.objective = groups, objective
+        self.group, self.liked, self.other = group[kept], item[rows[kept]], other[kept]
+        self.users: Ints = groups.users[self.group]
+        self.liked_signals: Signals = groups.signals(self.group, self.liked)
+        self.other_signals: Signals = groups.signals(self.group, self.other)
+        self.density = (indptr[self.group + 1] - indptr[self.group]) / n_items
 
     def loss(self, theta: Parameters, label: Ints) -> float:
         """The loss; the items of `theta` are in the order of `label`."""
-        vectors = self.representation.group_vectors(theta, self.groups)
+        vectors = self.groups.vectors(theta, self.group)
         with np.errstate(over="ignore", invalid="ignore"):  # `StepSize` handles a loss that is not finite
             liked = self._score(vectors, theta, label[self.liked], self.liked_signals)
             other = self._score(vectors, theta, label[self.other], self.other_signals)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shortlist.core.checks import check_array
+from shortlist.kernels.parameters import TERMS, Parameters
 from shortlist.kernels.rng import fill_uniform, stream
-from shortlist.kernels.sgd import TERMS, Parameters
 from shortlist.types import Bools, Floats, Longs
 
 USERS, ITEMS = 4, 5  # ids of random streams

@@ -10,7 +10,7 @@ import numpy as np
 
 from shortlist.kernels.rng import GOLDEN, MIX_1, MIX_2, S27, S30, S31, stream
 from shortlist.kernels.rows import read_only, starts
-from shortlist.kernels.sgd import Strata, count_visits, write_visits
+from shortlist.kernels.strata import Strata, count_visits, write_visits
 from shortlist.types import Bools, Doubles, Ints, Longs, State
 
 RANGE_BYTES = 1 << 18  # a range of item factors should fit in a core's second-level cache

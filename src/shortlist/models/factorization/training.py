@@ -21,11 +21,12 @@ from shortlist.core.threads import open_pool, thread_count
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import TrainingError
+from shortlist.kernels.parameters import TERMS, Parameters
 from shortlist.kernels.rows import starts
-from shortlist.kernels.sgd import TERMS, Parameters, permute_rows
+from shortlist.kernels.strata import permute_rows
+from shortlist.models.factorization.groups import Groups
 from shortlist.models.factorization.objective import LossSample, single_precision
 from shortlist.models.factorization.parameters import freeze, mean_user, set_untrained_users
-from shortlist.models.factorization.representation import GrowingTrend, Representation
 from shortlist.models.factorization.schedule import (
     MAX_MEAN,
     Schedule,
@@ -33,6 +34,7 @@ from shortlist.models.factorization.schedule import (
     choose_partition,
     count_row_visits,
 )
+from shortlist.models.factorization.terms import GrowingTrend
 from shortlist.recommend.retrieval import select_dense
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
@@ -45,22 +47,22 @@ class TrainingRows(NamedTuple):
 
     indptr: Longs  # (n_groups + 1,)
     item: Ints  # (n_rows,)
-    representation: Representation
+    groups: Groups
     examples: UniformExamples | None
 
     @classmethod
-    def of(cls, model: Any, data: Interactions, representation: Representation) -> Self:
+    def of(cls, model: Any, groups: Groups) -> Self:
         """Each row as often as its weight says; with examples if the loss draws them from all items."""
-        indptr, item, groups = representation.indptr, representation.item, representation.trained_groups
-        if model.weight_transform.is_used:
-            amounts = representation.amounts(data, model.weight_transform)
+        indptr, item, trained = groups.indptr, groups.item, groups.trained
+        if groups.amounts is not None:
+            amounts = groups.amounts
             visits = count_row_visits(amounts, visit_scale(amounts), model.seed)
             indptr, item = starts(visits)[indptr], np.repeat(item, visits)
         objective, examples = model.objective(), None
         if objective.has_uniform_examples:  # as many as classification steps
-            n_groups, n_rows = int(groups.sum()), int(np.diff(indptr)[groups].sum())
-            examples = UniformExamples(groups, objective.alpha * n_rows / max(n_groups, 1))
-        return cls(indptr, item, representation, examples)
+            n_groups, n_rows = int(trained.sum()), int(np.diff(indptr)[trained].sum())
+            examples = UniformExamples(trained, objective.alpha * n_rows / max(n_groups, 1))
+        return cls(indptr, item, groups, examples)
 
 
 def visit_scale(amounts: Doubles) -> float:
@@ -74,19 +76,19 @@ class Trainer:
 
     def __init__(self, model: Any, rows: TrainingRows, theta: Parameters) -> None:
         n_workers, (n_items, n_factors) = thread_count(), theta.item.shape
-        representation, objective = rows.representation, model.objective()
-        self.pool, self.representation = open_pool(n_workers), representation
+        groups, objective = rows.groups, model.objective()
+        self.pool, self.groups = open_pool(n_workers), groups
         self.model, self.theta = model, theta
         self.label: Ints | None = None  # (n_items,) position of each item in theta; None: original order
         self.kept: Parameters | None = None
         self.before: list[Floats] = []  # copies of theta before the epoch
-        self.n_rows, n_users = int(rows.item.size), representation.group_starts.size - 1
+        self.n_rows, n_users = int(rows.item.size), groups.starts.size - 1
         self.shape = n_users, n_items
-        partition = choose_partition(self.n_rows, *self.shape, n_factors, representation.min_blocks)
+        partition = choose_partition(self.n_rows, *self.shape, n_factors, groups.min_blocks)
         fixed = n_items, partition, model.seed, self.pool, n_workers
-        self.schedule = Schedule(rows.indptr, rows.item, representation.group_starts, *fixed, rows.examples)
+        self.schedule = Schedule(rows.indptr, rows.item, groups.starts, *fixed, rows.examples)
         self.user_cuts = self.schedule.user_starts  # the first user of each block, and the number of users
-        self.sample = LossSample(representation, rows.indptr, rows.item, n_items, objective, model.seed)
+        self.sample = LossSample(groups, rows.indptr, rows.item, n_items, objective, model.seed)
 
     def __enter__(self) -> Self:
         return self
@@ -97,7 +99,7 @@ class Trainer:
     def prepare_epoch(self, epoch: int) -> None:
         """Prepare an epoch, and keep a copy of the parameters so that it can be undone."""
         if self.schedule.prepare(epoch):
-            self.representation.relabel(self.schedule.label)
+            self.groups.relabel(self.schedule.label)
             self._relabel(self.schedule.label)
         if not self.before:
             self.before = [np.empty_like(array) for array in self.theta]
@@ -106,11 +108,11 @@ class Trainer:
 
     def run_epoch(self, epoch: int, step_factor: float) -> None:
         """Make one pass over the data with lr · step_factor; an exception may leave it incomplete."""
-        schedule, representation = self.schedule, self.representation
+        schedule, groups = self.schedule, self.groups
         hyper = single_precision(self.model._hyperparameters(schedule.n_items))
         hyper, key = hyper._replace(lr=np.float32(hyper.lr * step_factor)), schedule.epoch_key(epoch)
         for round_index in range(schedule.n_blocks):
-            representation.run_round(schedule, round_index, self.theta, hyper, key)
+            groups.run_round(schedule, round_index, self.theta, hyper, key)
 
     def undo_epoch(self) -> None:
         """Return to the parameters before the last epoch."""
@@ -319,7 +321,7 @@ def build_evaluator(
         return scores
 
     seen = no_sets(users.size) if train.has_repeats else history.item_sets
-    trained, truth = model.trained_users(history), held.item_sets
+    trained, truth = model.representation.trained_users(history), held.item_sets
     return Evaluator(users, times, truth, seen, trained, dense_scores, history.n_items)
 
 
