@@ -394,6 +394,7 @@ class Experiments:
         table = self._read_outcomes(experiment)
         report = self._compare(experiment, table)
         summary = _waiting(experiment) if report is None else report.summary()
+        limit = "" if experiment.is_recorded else f"At most {experiment.max_hits} hits of a user count."
         note = f"It was {experiment.note}." if experiment.note else ""
         counts = self.count_users(experiment.name)
         complete = {arm.name: table.filter(arm=arm.name) for arm in experiment.arms}
@@ -415,7 +416,7 @@ class Experiments:
                 for arm in experiment.arms
             ],
             "report": None if report is None else report.to_dict(),
-            "summary": " ".join(filter(None, [summary, self._find_invented(experiment), note])),
+            "summary": " ".join(filter(None, [summary, limit, self._find_invented(experiment), note])),
         }
 
     def _find_invented(self, experiment: LiveExperiment) -> str:
