@@ -43,6 +43,7 @@ AT_ONCE = 250  # runs
 LIFTS = (0.05, 0.1, 0.2)
 LONG_DAYS = 365
 POWER_LIFTS = (0.05, 0.072, 0.1)  # of the second, the usual test finds 71% within DAYS
+SAVE_EVERY = 250  # experiments in the event store
 LOOKS = 8  # of an experiment in the event store
 ITEMS = [f"i{n}" for n in range(10)]  # on every list
 START = 1_000_000.0
@@ -219,24 +220,30 @@ def event_row(at, user, item, weight):
 
 
 def measure_service(runs):
-    """The share of experiments in the event store with a verdict, overall and by what was in them."""
+    """The share of experiments in the event store with a verdict, after each SAVE_EVERY of them."""
     results = []
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         for number in range(runs):
             results.append(run_in_store(folder, number))
-            if (number + 1) % 500 == 0:
-                print(number + 1, sum(row["decided"] for row in results), flush=True)
+            if (number + 1) % SAVE_EVERY == 0 or number + 1 == runs:
+                yield summarize_service(results)
+
+
+def summarize_service(results):
+    """The share of runs with a verdict, overall and by what was in them."""
 
     def share(rows, name="decided"):
-        return sum(row[name] for row in rows) / len(rows)
+        return sum(row[name] for row in rows) / max(len(rows), 1)
 
     by_fact = {
         f"{name} {value}": share([row for row in results if row[name] == value])
         for name in ("invented", "returns", "jump", "planned")
         for value in sorted({row[name] for row in results})
     }
-    warned = {str(n): share([row for row in results if row["invented"] == n], "warned") for n in (0, 20, 200)}
-    row = {"runs": runs, "verdicts": share(results), "by": by_fact, "invented_noticed": warned}
+    noticed = {
+        str(n): share([row for row in results if row["invented"] == n], "warned") for n in (0, 20, 200)
+    }
+    row = {"runs": len(results), "verdicts": share(results), "by": by_fact, "invented_noticed": noticed}
     print(row, flush=True)
     return row
 
@@ -255,9 +262,10 @@ def main():
         results["false_verdicts"] = measure_verdicts(options.runs)
     if options.part in (None, "power"):
         results |= {"median_days": measure_days(), "power": measure_power(options.runs)}
-    if options.part in (None, "service"):
-        results["service"] = measure_service(options.runs)
     save_results("experiments", results)
+    if options.part in (None, "service"):
+        for row in measure_service(options.runs):
+            save_results("experiments", results | {"service": row})
 
 
 if __name__ == "__main__":

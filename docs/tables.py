@@ -235,20 +235,22 @@ def false_verdicts() -> Rows:
     yield (
         "metric",
         "at every look",
+        "with a plan",
         "without adjustment",
         "z-test, looked at daily",
         "z-test, looked at once",
     )
     for row in results("experiments")["false_verdicts"]:
-        names = ("sequence", "sequence_unadjusted", "z_test", "z_once")
+        names = ("sequence", "planned", "sequence_unadjusted", "z_test", "z_once")
         yield (f"`{row['metric']}`", *(f"{row[name]:.1%}" for name in names))
 
 
 def days_until_decided() -> Rows:
     """Median days until a true lift is decided (benchmarks/experiments.py)."""
-    yield ("metric, lift", "at every look", "without adjustment", "one look", "one look, without adjustment")
+    heads = ("at every look", "with a plan", "without adjustment", "one look", "one look, without adjustment")
+    yield ("metric, lift", *heads)
     for row in results("experiments")["median_days"]:
-        names = ("sequence", "sequence_unadjusted", "fixed", "fixed_unadjusted")
+        names = ("sequence", "planned", "sequence_unadjusted", "fixed", "fixed_unadjusted")
         days = ("more than 365" if row[name] > 365 else f"{row[name]:.0f}" for name in names)
         yield (f"`{row['metric']}`, {row['lift']:+.0%}", *days)
 

@@ -606,7 +606,8 @@ class TestClock:
             body = {"name": "spring", "arms": arms, "window_days": 7.0}
             assert client.post("/v1/experiment", json=body, headers=headers).status_code == 200
             headers["authorization"] = f"Bearer {tokens['read']}"
-            client.post("/v1/recommend", json={"users": ["u1", "u2"]}, headers=headers)
+            ask = {"json": {"users": ["u1", "u2"]}, "headers": headers}
+            wait_for(lambda: "arm" in client.post("/v1/recommend", **ask).json()["lists"][0])
         store = EventStore(f"sqlite:///{folder / 'shop.events.sqlite'}")
         assert sum(Experiments(store).count_users("spring").values()) == 2
         real, steps = time.time, []
