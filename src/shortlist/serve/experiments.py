@@ -25,7 +25,7 @@ import sqlalchemy as sa
 
 from shortlist.core.options import AtLeast, check_value
 from shortlist.data.ids import IdMap
-from shortlist.errors import ConfigError
+from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.experiment import (
     SPLIT_ERROR,
     ExperimentReport,
@@ -202,7 +202,12 @@ class Participants:
         if experiment.history is None:
             return None
         number, until = experiment.history
-        (activation,) = find_activations(store, 1, number=number)
+        activation = next(iter(find_activations(store, 1, number=number)), None)
+        if activation is None:
+            raise DataError(
+                f"the activation {number}, which {experiment.name!r} started with, is not known any more; "
+                "stop the experiment."
+            )
         known = load_activated(store, folder, activation).history_
         erased = erased_after(store, activation.erased_until)
         in_file = pl.DataFrame({"user_id": known.users.values.cast(pl.String), "n": np.diff(known.indptr)})

@@ -180,12 +180,13 @@ class Service:
         self.deployment.follow(() if running is None else running.versions)
         try:
             self.experiments.follow_participants(self.config.model_folder)
-            self.lacks_history = False
+            if self.lacks_history:
+                self.lacks_history, self.deployment.activation_error = False, None
         except StoreError:
             raise
         except (ShortlistError, OSError) as error:
             self.lacks_history = True
-            self.deployment.activation_error = self.deployment.describe_error("at the start", error)
+            self.deployment.activation_error = self.deployment.describe_error("of the start", error)
 
     def _store_counters(self) -> None:
         """Write the counts of the current minute, and of earlier ones that were not written."""
