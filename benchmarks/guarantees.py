@@ -26,7 +26,7 @@ import numpy as np
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
-from shortlist.auto.fit import GuaranteeData, keep_back
+from shortlist.auto.guaranteed import GuaranteeData, keep_back
 from shortlist.auto.validation import last_baskets
 from shortlist.cutoff import Guarantee, top_candidates
 from shortlist.cutoff.threshold import compared_values, count_above

@@ -3,7 +3,7 @@
 from typing import Any
 
 import shortlist as sl
-from shortlist.auto.search import default_space
+from shortlist.auto.choice import default_space
 from shortlist.auto.validation import Validation, build_model, hold_out
 from shortlist.errors import TrainingError
 from shortlist.models.search_space import Space, draw

@@ -2,12 +2,16 @@
 
     python benchmarks/waiting.py --part growth --rows 2  # millions of generated rows
     python benchmarks/waiting.py --part fit --data online-retail
+    python benchmarks/waiting.py --part agreement --data lastfm --folder DATA
 
 Parts: `growth`: fit TwoStage on 0.5 to 20 million generated rows, and its peak memory; `lists`: lists of 20
-for many users at one time, on one thread and on two; `fit`: `sl.fit` on published data, with its score on
-validation users that took no part in choosing. Every measurement runs in a process of its own, after a small
-run that compiles. Times are processor seconds, because other programs may use the machine.
-results/waiting.json keeps what was measured, part by part.
+for many users at one time, on one thread and on two; `fit`: `sl.fit` on generated and published data, with
+the F1 of its lists on a test set that took no part; `agreement`: the same F1 as a share of that of the best
+model, each model fitted alone. The test set is the last basket of each user, or a fifth of each user's items
+where few users return. `ml-1m-plain` is MovieLens-1M without its times. DATA holds lastfm and citeulike-t,
+each with interactions.parquet, users in the first column and items in the second.
+Every measurement runs in a process of its own, after a small run that compiles. Times are processor seconds,
+because other programs may use the machine. results/waiting.json keeps what was measured, part by part.
 """
 
 import argparse
@@ -21,10 +25,17 @@ import numpy as np
 from machine import RESULTS, describe, peak_mib, reset_peak, save_results
 
 MILLION = 1_000_000
-PARTS = ("lists", "growth", "fit")
-ROWS = {"lists": [0.5], "growth": [0.5, 2.0, 5.0, 20.0]}  # millions
-DATA = {"lists": ["online-retail", "ta-feng"], "fit": ["sample", "online-retail", "ta-feng", "ml-1m"]}
+PARTS = ("lists", "growth", "fit", "agreement")
+ROWS = {"lists": [0.5], "growth": [0.5, 2.0, 5.0, 20.0], "fit": [0.1, 1.0, 10.0]}  # millions
+PUBLISHED = ["sample", "online-retail", "ta-feng", "ml-1m", "ml-1m-plain"]
+DATA = {"lists": ["online-retail", "ta-feng"], "fit": PUBLISHED, "agreement": PUBLISHED}
+MATRICES = ("lastfm", "citeulike-t")
 MAX_USERS = 20_000
+N_SEEDS = 3
+MODELS = (
+    *("Popularity", "PersonalFrequency", "TIFUKNN", "EASE", "GFCF", "ALS", "MatrixBlend"),
+    *("BPRMF", "DKHRM", "TwoStage"),
+)
 
 
 def generate_shop(n_rows: int, n_items: int = 20_000, seed: int = 0) -> object:
@@ -56,10 +67,21 @@ def generate_shop(n_rows: int, n_items: int = 20_000, seed: int = 0) -> object:
 
 
 # ------------------------------------------------------------------ one measurement, in its own process
-def load(name: str) -> object:
+def load(name: str, folder: str = ".") -> object:
+    import polars as pl
+
     import shortlist as sl
 
-    return generate_shop(int(float(name) * MILLION)) if name[0].isdigit() else sl.load_dataset(name)
+    if name[0].isdigit():
+        return generate_shop(int(float(name) * MILLION))
+    if name == "ml-1m-plain":
+        table = sl.load_dataset("ml-1m").to_frame().select("user_id", "item_id")
+    elif name in MATRICES:
+        table = pl.read_parquet(f"{folder}/{name}/interactions.parquet")
+        table = table.select(user_id=table.columns[0], item_id=table.columns[1])
+    else:
+        return sl.load_dataset(name)
+    return sl.Interactions.from_frame(table.unique(maintain_order=True))
 
 
 def measure_two_stage(data: object) -> dict[str, float]:
@@ -99,43 +121,67 @@ def measure_lists(data: object) -> dict[str, float]:
     }
 
 
-def measure_fit(data: object) -> dict[str, float]:
-    """`sl.fit` on all but the last basket of each user."""
+def measure_fit(data: object, models: object = None, seed: int = 0) -> dict[str, object]:
+    """`sl.fit` on all but the test set, and the F1 of its lists there."""
     import shortlist as sl
-    from shortlist.split import last_basket
+    from shortlist.split import last_basket, random_items, users_return
 
-    train = last_basket(data).train_valid
+    split = last_basket(data) if users_return(data) else random_items(data, seed=seed)
     start = time.process_time()
-    model = sl.fit(train)
+    model = sl.fit(split.train_valid, models=models, seed=seed)
     seconds = time.process_time() - start
+    users = split.test.users.to_ids(split.test.active_users)
+    lists = model.recommend(users, at=split.test)
     held_out = model.selection_.held_out or {}
     return {
         "seconds": seconds,
         "model": type(model).__name__,
         "validation_f1": model.selection_.models[0]["score"],
         "held_out_f1": held_out.get("score"),
+        "test_f1": sl.evaluate(lists, split.test).mean("f1"),
     }
 
 
-def measure(part: str, name: str) -> dict[str, float]:
+def measure_agreement(data: object) -> dict[str, object]:
+    """The F1 of the chosen model as a share of that of the best model, each fitted alone."""
+    import shortlist as sl
+    from shortlist.errors import DataError
+
+    rows = []
+    for seed in range(N_SEEDS):
+        chosen = measure_fit(data, seed=seed)
+        alone = {}
+        for name in MODELS:
+            try:
+                alone[name] = measure_fit(data, models=name, seed=seed)["test_f1"]
+            except DataError:
+                continue
+        best = max(alone, key=alone.get)
+        share = chosen["test_f1"] / max(alone[best], chosen["test_f1"])
+        rows.append({"seed": seed, **chosen, "best": best, "share": share, "alone": alone})
+    return {"seconds": sum(row["seconds"] for row in rows), "seeds": rows, "version": sl.__version__}
+
+
+def measure(part: str, name: str, folder: str) -> dict[str, object]:
     """Compile on a small sample, then measure."""
     import shortlist as sl
 
     sl.set_threads(1)
     small = sl.load_dataset("sample")
-    if part == "fit":
-        sl.fit(small, budget=2)
+    if part in ("fit", "agreement"):
+        sl.fit(small)
+        sl.fit(sl.Interactions.from_csr(small.to_csr()))
     else:
         sl.TwoStage(n_rounds=5, n_bags=1, n_snapshots=500).fit(small).recommend(N=5)
-    measures = {"lists": measure_lists, "fit": measure_fit}
-    return measures.get(part, measure_two_stage)(load(name))
+    measures = {"lists": measure_lists, "fit": measure_fit, "agreement": measure_agreement}
+    return measures.get(part, measure_two_stage)(load(name, folder))
 
 
 # ------------------------------------------------------------------ all of them
-def run_alone(part: str, name: str) -> dict[str, float]:
+def run_alone(part: str, name: str, folder: str) -> dict[str, object]:
     """Measure in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__, "--part", part, "--measure", name],
+        [sys.executable, __file__, "--part", part, "--folder", folder, "--measure", name],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=True,
         capture_output=True,
@@ -144,9 +190,9 @@ def run_alone(part: str, name: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run_best(part: str, name: str, repeats: int) -> dict[str, float]:
+def run_best(part: str, name: str, repeats: int, folder: str) -> dict[str, object]:
     """The fastest of `repeats` runs."""
-    best = min((run_alone(part, name) for _ in range(repeats)), key=lambda row: row["seconds"])
+    best = min((run_alone(part, name, folder) for _ in range(repeats)), key=lambda row: row["seconds"])
     print(part, name, {k: round(v, 4) if isinstance(v, float) else v for k, v in best.items()}, flush=True)
     return best
 
@@ -158,10 +204,11 @@ def main() -> None:
     parser.add_argument("--rows", type=float, action="append", help="millions of generated rows")
     parser.add_argument("--data", action="append", help="a published dataset")
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--folder", default=".", help="of lastfm and citeulike-t")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(measure(given.part[0], given.measure)))
+        print(json.dumps(measure(given.part[0], given.measure, given.folder)))
         return
     kept = RESULTS / "waiting.json"
     results = json.loads(kept.read_text()) if kept.is_file() else {}
@@ -169,7 +216,7 @@ def main() -> None:
         wanted = given.rows is not None or given.data is not None
         rows = given.rows or [] if wanted else ROWS.get(part, [])
         names = [*(f"{one:g}" for one in rows), *(given.data or [] if wanted else DATA.get(part, []))]
-        found = {name: run_best(part, name, given.repeats) for name in names}
+        found = {name: run_best(part, name, given.repeats, given.folder) for name in names}
         results[part] = results.get(part, {}) | found
         results["machine"] = describe("lightgbm")
         save_results("waiting", results)

@@ -9,11 +9,9 @@ from rich.console import Console
 
 import shortlist as sl
 import shortlist.auto.fit as auto
-from shortlist.auto import joint_selection
-from shortlist.auto import search as auto_search
-from shortlist.auto.joint_selection import choose_jointly
-from shortlist.auto.progress import ProgressDisplay
-from shortlist.auto.validation import hold_out, hold_out_by_time
+from shortlist.auto import choice as choosing
+from shortlist.auto.choice import choose_jointly
+from shortlist.auto.validation import Validation, hold_out, hold_out_by_time
 from shortlist.core.metrics import Metric, metrics_to_optimize
 from shortlist.cutoff import FixedN
 from shortlist.data.interactions import Interactions
@@ -122,7 +120,7 @@ def test_same_data_and_seed_give_the_same_choice(few_models):
 
 
 def test_random_settings_are_never_worse_than_the_defaults(few_models, monkeypatch):
-    monkeypatch.setattr(auto_search, "CLOSE", 0.0)
+    monkeypatch.setattr(choosing, "CLOSE", 0.0)
     plain, searched = (sl.fit(shoppers(), budget=n).selection_ for n in ("quick", "default"))
     before = {row["model"]: row["score"] for row in plain.models}
     after = {row["model"]: row["score"] for row in searched.models}
@@ -133,22 +131,21 @@ def test_random_settings_are_never_worse_than_the_defaults(few_models, monkeypat
 @pytest.mark.parametrize(("share", "n_models"), [(0.95, 1), (0.0, 2), (2.0, 0)])
 def test_only_models_close_to_the_best_get_more_settings(monkeypatch, share, n_models):
     """EASE reaches less than half of the F1 of PersonalFrequency here."""
-    drawn, draw = [], auto_search.draw
+    drawn, draw = [], choosing.draw
 
     def remember(*arguments):
         drawn.append(draw(*arguments))
         return drawn[-1]
 
-    monkeypatch.setattr(auto_search, "draw", remember)
-    monkeypatch.setattr(auto_search, "CLOSE", share)
+    monkeypatch.setattr(choosing, "draw", remember)
+    monkeypatch.setattr(choosing, "CLOSE", share)
     report = sl.fit(shoppers(), models=["PersonalFrequency", "EASE"], budget=3).selection_
     assert len(drawn) == 2 * n_models
     assert [row["model"] for row in report.models] == ["PersonalFrequency", "EASE"]
 
 
 def validated(name, data):
-    search = auto_search.SettingsSearch(hold_out(data), 50, "f1", None, 1, 0, ProgressDisplay(), None)
-    return search.run([name], optional=False)[0]
+    return Validation(getattr(sl, name)(), hold_out(data), 50).fit()
 
 
 @pytest.mark.parametrize("model", ["Popularity", "PersonalFrequency", "TIFUKNN"])
@@ -156,18 +153,9 @@ def validated(name, data):
 def test_never_worse_than_the_best_fixed_n_on_validation(model, data):
     found = validated(model, data())
     (history, truth, *_), lists = found.holdout, found.candidates
-    cutoff = choose_jointly([found], "auto").cutoff.cutoff
+    cutoff = choose_jointly([found], "auto").served.cutoff.cutoff
     ours = evaluate(cutoff.apply(lists, history=history), truth).mean("f1")
     assert ours >= fixed_n_curve(lists, truth, range(1, 51))["f1"].max() - 1e-12
-
-
-def test_cutoff_that_only_wins_on_halves_is_not_selected(monkeypatch):
-    found = validated("PersonalFrequency", shoppers())
-    bad = joint_selection.SelectedCutoff("bad", FixedN(N=0), {"fixed N": 0.1, "bad": 0.2})
-    monkeypatch.setattr(joint_selection, "compare_cutoffs", lambda *_, **__: bad)
-    choice = choose_jointly([found], "auto").cutoff
-    assert choice.name == "fixed N"
-    assert choice.reason.startswith("fitted on all validation users, 'bad' scores 0.0000")
 
 
 # ------------------------------------------------------------------ models, metric, cutoff, progress

@@ -67,7 +67,7 @@ def test_a_split_by_period_is_one_of_everyone():
 
 
 def test_refit_keeps_money_and_horizon():
-    from shortlist.auto.fit import refit
+    from shortlist.auto.refit import refit
 
     model = sl.fit(sample(), models="PersonalFrequency", gain=1, cost=0.1, users="everyone", horizon="7d")
     again = refit(model, None).model.selection_

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.auto import fit as fitting
+from shortlist.auto import guaranteed
 from shortlist.auto.validation import hold_out
 from shortlist.cutoff import Guarantee
 from shortlist.errors import ConfigError, DataError, DataWarning
@@ -18,7 +18,7 @@ def fitted(**options):
 
 
 def test_kept_back_users_train_nothing_but_their_history():
-    kept = fitting.keep_back(DATA, hold_out(DATA), seed=0)
+    kept = guaranteed.keep_back(DATA, hold_out(DATA), seed=0)
     training, truth, *_ = kept.tested
     users = truth.active_users
     assert 0.2 * DATA.n_users < users.size < 0.4 * DATA.n_users
@@ -34,9 +34,9 @@ def test_kept_back_users_train_nothing_but_their_history():
 def test_what_is_tested_changes_no_learned_value():
     """Other items in the tested baskets give the same model; only the threshold may differ."""
     holdout = hold_out(DATA)
-    kept = fitting.keep_back(DATA, holdout, seed=0)
+    kept = guaranteed.keep_back(DATA, holdout, seed=0)
     tested = kept.tested.truth
-    rows = np.isin(DATA.user, tested.active_users) & ~fitting.in_history(DATA, holdout.history)
+    rows = np.isin(DATA.user, tested.active_users) & ~guaranteed.in_history(DATA, holdout.history)
     item = DATA.item.copy()
     item[rows] = (item[rows] + 7) % DATA.n_items
     other = sl.Interactions.from_dense(
@@ -59,7 +59,7 @@ def test_the_deployed_model_is_the_tested_one_and_knows_all_events():
 
 
 def test_under_strict_time_the_deployed_model_learns_before_the_cut_and_knows_all_events():
-    kept = fitting.keep_back(DATA, hold_out(DATA, validation="by_time"), seed=0)
+    kept = guaranteed.keep_back(DATA, hold_out(DATA, validation="by_time"), seed=0)
     assert kept.tested.history is kept.selection.history
     assert kept.tested.later is kept.selection.later
     assert not np.isin(kept.selection.truth.active_users, kept.tested.truth.active_users).any()
@@ -81,7 +81,7 @@ def test_users_are_drawn_with_histories_as_long_as_those_of_returning_users():
     rng = np.random.default_rng(0)
     n_baskets = rng.geometric(0.3, 20_000)
     users = np.flatnonzero(n_baskets > 1).astype(np.int32)
-    drawn = fitting.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
+    drawn = guaranteed.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
     assert drawn.size == pytest.approx(0.3 * users.size, rel=0.01)
     returned = n_baskets[rng.random(n_baskets.size) < 0.7]  # every user returns with probability 0.7
     for short in (1, 2):
@@ -92,7 +92,7 @@ def test_users_are_drawn_with_histories_as_long_as_those_of_returning_users():
 def test_short_histories_are_not_left_out_when_old_users_dominate():
     n_baskets = np.repeat([1, 2, 20], [500, 100, 400])  # most served users have one basket
     users = np.flatnonzero(n_baskets > 1).astype(np.int32)
-    drawn = fitting.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
+    drawn = guaranteed.draw_like_served(n_baskets, n_baskets - 1, users, seed=0)
     short = (n_baskets[drawn] == 2).mean()
     assert short > 100 / 500
 
@@ -101,7 +101,7 @@ def test_few_returning_users_are_held_out_by_item():
     one_basket = sl.Interactions.from_tuples(
         [(u, (u * 7 + k * k) % 40) for u in range(200) for k in range(8)]
     )
-    kept = fitting.keep_back(one_basket, hold_out(one_basket), seed=0)
+    kept = guaranteed.keep_back(one_basket, hold_out(one_basket), seed=0)
     assert kept.tested.history.n_rows + kept.tested.truth.n_rows == one_basket.n_rows
 
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.auto.fit import refit
+from shortlist.auto.refit import refit
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.evaluation import paired_test
@@ -70,7 +70,7 @@ def test_worse_model_is_refused(monkeypatch):
     old = fitted(range(10))
     events = sl.Interactions.from_frame(rows(range(10, 13), own_item))
     worse = sl.Popularity().fit(old.history_).set_cutoff(sl.cutoff.FixedN(N=1))
-    monkeypatch.setattr("shortlist.auto.fit._fit_again", lambda *_: worse)
+    monkeypatch.setattr("shortlist.auto.refit._fit_again", lambda *_: worse)
     result = refit(old, events)
     assert result.model is None
     assert result.new_f1 < result.old_f1
@@ -122,7 +122,7 @@ def test_few_users_a_day_are_compared_on_several_days():
 
 def test_the_loss_that_is_named_is_found_four_times_of_five():
     """Simulated: users lose their F1 with the probability that is called the smallest loss."""
-    from shortlist.auto.fit import LARGEST_LOSS, LEVEL, NOTICED
+    from shortlist.auto.refit import LARGEST_LOSS, LEVEL, NOTICED
 
     rng, n_found = np.random.default_rng(0), 0
     f1 = np.where(rng.random(100_000) < 0.2, rng.uniform(0.2, 1, 100_000), 0)

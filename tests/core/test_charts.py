@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 
@@ -75,6 +76,14 @@ def test_ticks_are_round_and_reach_the_top(top, ticks):
     found = ticks_to(top)
     assert len(found) == ticks if isinstance(ticks, int) else found == pytest.approx(ticks)
     assert found[-1] >= top
+
+
+def test_labels_of_bars_do_not_overlap():
+    weeks = [f"2024-{month:02}-{day:02}" for month in range(1, 7) for day in (1, 8, 15, 22)]
+    svg = ET.fromstring(bar_chart("t", "week", "y", weeks, [1] * 24))
+    at = [float(text.get("x")) for text in svg.iter() if text.tag.endswith("text") and text.text in weeks]
+    assert len(at) >= 3
+    assert min(later - before for before, later in pairwise(at)) > 10 * 6  # ten characters
 
 
 def test_labels_of_a_histogram_are_round_and_at_their_values():

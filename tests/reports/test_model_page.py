@@ -236,7 +236,8 @@ def test_money_that_f1_does_not_know(report):
     assert found.selected.mean("value") > found.fixed.mean("value")
     earned = [f"{1000 * one.mean('value'):,.1f}" for one in (found.selected, found.fixed)]
     assert found.headline() == (
-        f"These lists earn more than 6 items for everyone: {earned[0]} and {earned[1]} per 1,000 users."
+        f"These lists earn more than 6 items for everyone: {earned[0]} and {earned[1]} per 1,000 users, in "
+        "the unit of gain and cost."
     )
     page = " ".join(render_model_report(found).split())
     assert "Earned per 1,000 users" in page
@@ -290,7 +291,17 @@ def test_everyone_within_a_horizon():
     assert found.selected.n_users == split.train_valid.active_users.size > split.test.active_users.size
     hits, shown = int(found.selected.hits.sum()), 5 * found.selected.n_users
     assert found.selected.values("value").sum() == pytest.approx(hits - 0.3 * (shown - hits))
-    assert set(found.reports) == {"fixed", "long", "10 for everyone"}
+    often = "what each user took most often, latest first (3 for everyone)"
+    assert set(found.reports) == {"fixed", "long", "10 for everyone", often}
+    counts = (
+        split.train_valid.to_frame().group_by("user_id", "item_id").agg(pl.len(), pl.col("timestamp").max())
+    )
+    ranked = counts.sort("len", "timestamp", descending=True)
+    user = found.lists[often].users.values[0]
+    best = ranked.filter(pl.col("user_id") == user)["len"].head(3).to_list()
+    shown = found.lists[often][user].items
+    table = dict(ranked.filter(pl.col("user_id") == user).select("item_id", "len").iter_rows())
+    assert [table[item] for item in shown] == best
     page = " ".join(render_model_report(found).split())
     assert (
         f"what {found.selected.n_users} users did in the next 7 days, users who did nothing included" in page

@@ -298,6 +298,13 @@ def compare_cutoffs(
 ) -> SelectedCutoff:
     """The cutoff with the best scores in cross-validation, not fitted."""
     by_user = cross_validate_all(cutoffs, data, min(n_folds, len(data.lists)))
+    return select_cutoff(by_user, cutoffs, data.metric, default)
+
+
+def select_cutoff(
+    by_user: Mapping[str, Doubles], cutoffs: Mapping[str, Cutoff], metric: str, default: str | None = None
+) -> SelectedCutoff:
+    """The best cutoff by its scores of each user, not fitted."""
     scores = {name: float(values.mean()) for name, values in by_user.items()}
     if default is not None and default not in by_user:
         raise ConfigError(f"default must be the name of a cutoff, got {default!r:.60}; use one of the keys.")
@@ -305,8 +312,8 @@ def compare_cutoffs(
     name = names[choose_by_standard_error([by_user[name] for name in names])]
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
-    reason = explain_choice(name, scores, names[0], data.metric)
-    return SelectedCutoff(name, cutoffs[name].clone(), scores, reason, data.metric)
+    reason = explain_choice(name, scores, names[0], metric)
+    return SelectedCutoff(name, cutoffs[name].clone(), scores, reason, metric)
 
 
 class HeldOutLists(NamedTuple):

@@ -21,15 +21,18 @@ class ProgressDisplay:
     def line(self, text: str) -> None:
         """Show a finished step."""
 
-    def update(self, text: str, done: int, total: int) -> None:
-        """Show how far the current step is; `total` is 0 if it is not known."""
+    def update(self, text: str, done: float, total: float) -> None:
+        """Show the current step and how much is done; `total` is 0 if it is not known."""
 
-    def epochs(self, label: str) -> "Callable[[Epoch], None]":
-        """Callback for `model.fit(progress=…)`."""
+    def epochs(
+        self, label: str, done: float = 0.0, step: float = 1.0, total: float = 1.0
+    ) -> "Callable[[Epoch], None]":
+        """Callback for `model.fit(progress=…)`, which is a step of all that is to be done."""
 
         def show(epoch: "Epoch") -> None:
             score = "" if epoch.score is None else f", validation F1 {epoch.score:.4f}"
-            self.update(f"{label}: loss {epoch.loss:.4f}{score}", epoch.epoch, epoch.n_epochs)
+            text = f"{label}: epoch {epoch.epoch} of {epoch.n_epochs}, loss {epoch.loss:.4f}{score}"
+            self.update(text, done + step * epoch.epoch / epoch.n_epochs, total)
 
         return show
 
@@ -44,9 +47,9 @@ class LineProgress(ProgressDisplay):
         self.write(printable(text))
         self.last = time.monotonic()
 
-    def update(self, text: str, done: int, total: int) -> None:
+    def update(self, text: str, done: float, total: float) -> None:
         if time.monotonic() - self.last >= MIN_INTERVAL:
-            self.line(f"{text} ({done:,} of {total:,})" if total else f"{text} ({done:,})")
+            self.line(f"{text} ({done / total:.0%})" if total else f"{text} ({done:,})")
 
 
 class BarProgress(ProgressDisplay):
@@ -58,7 +61,7 @@ class BarProgress(ProgressDisplay):
     def line(self, text: str) -> None:
         self.bar.console.print(printable(text), markup=False, highlight=False)
 
-    def update(self, text: str, done: int, total: int) -> None:
+    def update(self, text: str, done: float, total: float) -> None:
         if total:
             self.bar.update(self.task, completed=done, total=total)
         self.bar.update(self.task, description=printable(text))

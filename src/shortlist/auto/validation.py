@@ -31,6 +31,8 @@ HOLD_OUT_ONE_IN = (
     5  # where few users return, one in this many items of each user is held out; by time, of all rows
 )
 VALIDATIONS = ("last_basket", "by_time")
+MIN_SAMPLE = 200  # users with truth in a sample
+SHOWN = 20  # items per list where models that earn the same are compared by what users take
 STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
 
 Validating = Literal["last_basket", "by_time"] | Split
@@ -57,6 +59,28 @@ class Holdout(NamedTuple):
     def user_ids(self) -> pl.Series | None:
         """Ids of the users who count even without truth; None if those with truth count."""
         return None if self.everyone is None else self.truth.users.to_ids(self.everyone)
+
+    def sample(self, n_rows: int, seed: int) -> "Holdout":
+        """The hold-out of users drawn at random, with about so many rows; of all users if it is little more.
+
+        The users of a smaller sample are also in each larger one.
+        """
+        history = self.history
+        if history.n_rows < 2 * n_rows:
+            return self
+        order = np.random.default_rng([seed, history.n_users]).permutation(history.n_users)
+        is_drawn = np.zeros(history.n_users, np.bool_)
+        is_drawn[order[: int(np.searchsorted(history.user_counts[order].cumsum(), n_rows))]] = True
+        n_counted = int(is_drawn[self.users].sum())
+        if np.count_nonzero(is_drawn[self.truth.active_users]) < MIN_SAMPLE:
+            return self
+        return self._replace(
+            history=history.where(is_drawn[history.user]),
+            truth=self.truth.where(is_drawn[self.truth.user]),
+            description=f"{n_counted:,} of {self.description}",
+            later=None if self.later is None else self.later.where(is_drawn[self.later.user]),
+            everyone=None if self.everyone is None else self.everyone[is_drawn[self.everyone]],
+        )
 
 
 def hold_out(
@@ -341,9 +365,14 @@ class Validation:
         return max(float(self.curve[self.metric].max()), 0.0)  # type: ignore[arg-type]
 
     @property
+    def rank(self) -> tuple[float, float]:
+        """The score; of equals, such as where every length loses money, the one with the higher recall."""
+        return self.score, float(self.curve["recall"][min(SHOWN, self.n_candidates) - 1])
+
+    @property
     def n_epochs(self) -> int | None:
-        """The best number of epochs; None for models without epochs."""
-        return self.model.n_epochs_
+        """The best number of epochs; None for models without epochs, and if it is one of the settings."""
+        return self.model.n_epochs_ if self.model.is_fitted else None
 
     def restrict(self, numbers: Longs) -> "Validation":
         """The same model and candidates for some of the held-out users, given by their position."""

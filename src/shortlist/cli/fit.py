@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
+from shortlist.auto.fit import add_rows
 from shortlist.auto.progress import show_progress
 from shortlist.auto.validation import build_model, fit_model
 from shortlist.cli.arguments import (
@@ -37,10 +38,11 @@ from shortlist.cli.cutoff_flags import (
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
 from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.core.files import check_writable
-from shortlist.core.metrics import Money
+from shortlist.core.metrics import Metric, Money
 from shortlist.core.serialization import check_model_path
 from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, InfeasibleError
+from shortlist.models.selection import SelectionReport
 from shortlist.reports.model_page import write_model_report
 from shortlist.reports.model_report import build_model_report
 from shortlist.split import users_return
@@ -82,7 +84,9 @@ class FitFlags:
         Hold out the last basket of each user, or the last --horizon, in this file; if few users return, a
         fifth of each user's items.
     report
-        HTML report on the quality of the lists; without --test it trains once more.
+        HTML report on the quality of the lists of the test set, which takes no part in the choice.
+    minutes
+        Compare no further model after so many minutes; the result depends on the speed of the machine.
     quick
         Train one model once, without validation and cutoff.
     items
@@ -100,6 +104,7 @@ class FitFlags:
     horizon: str | None = None
     test: Path | None = None
     report: Path | None = None
+    minutes: float | None = None
     quick: Annotated[bool, Parameter(show_default=False)] = False
     items: Path | None = None
 
@@ -145,37 +150,42 @@ def fit_command(
     sample
         With --spark: number of users to learn from.
     """
-    start = time.perf_counter()
     out, test, report = flags.out, flags.test, flags.report
     settings = _Settings(flags, cutoff_flags, params)
     settings.check()
     check_model_path(out)
     check_writable(test, report)
     if spark is not None:
+        start = time.perf_counter()
         fitted = settings.train_on_spark(source, spark, sample)
+        seconds = round(time.perf_counter() - start, 2)
         fitted.save(out)
-        return print_summary(fitted, out, None, round(time.perf_counter() - start, 2), json)
+        return print_summary(fitted, out, None, seconds, json)
     data = read_source(source, reading)
     settings.items = None if flags.items is None else read_content(flags.items)
     if report is not None:
         settings.check_stopping_rule(data)
     split = None if test is None and report is None else settings.split(data)
-    train = data
+    train = data if split is None else split.train_valid
     if test is not None and split is not None:
-        train = split.train_valid
         write_rows(split.test, test)
         n_users = split.test.active_users.size
         print_note(f"held out {split.test.n_rows:,} rows of {n_users:,} users in {test}")
+    start = time.perf_counter()
     fitted = settings.train(train, data)
+    tested = fitted
+    if report is not None and test is None and split is not None:
+        print_note("fitting the chosen model once more, with the test set that took no part in the choice")
+        with show_progress(progress_lines()) as display:
+            epochs = display.epochs(f"training {type(fitted).__name__}")
+            fitted = add_rows(tested, split.test, data, items=settings.items, progress=epochs)
+    seconds = round(time.perf_counter() - start, 2)
+    fitted.save(out)
     if report is not None and split is not None:
-        if test is None:
-            print_note("training once more without the test set, for the report")
-        tested = fitted if test is not None else settings.train(split.train_valid, data)
         list_time = write_test_report(report, source_name(source), tested, split, settings)
         if list_time:
             print_note(list_time)
-    fitted.save(out)
-    return print_summary(fitted, out, report, round(time.perf_counter() - start, 2), json)
+    return print_summary(fitted, out, report, seconds, json)
 
 
 @dataclass
@@ -204,6 +214,7 @@ class _Settings:
             "validation": self.flags.validation == "by-time",
             "users": self.flags.users,
             "horizon": self.flags.horizon,
+            "minutes": self.flags.minutes,
             next(iter(self.cutoff_flags.given()), "cutoff"): self.chosen,
         }
         flag = next((name for name, value in validated.items() if value), None)
@@ -252,7 +263,14 @@ class _Settings:
                 return fit_model(models, rows, progress=epochs, items=self.items)
         validation, users = VALIDATIONS[self.flags.validation], self.flags.users
         try:
-            return sl.fit(rows, models=models, validation=validation, users=users, **self._options())
+            return sl.fit(
+                rows,
+                models=models,
+                validation=validation,
+                users=users,
+                minutes=self.flags.minutes,
+                **self._options(),
+            )
         except InfeasibleError as error:
             rule = str(error).partition(";")[0]
             raise InfeasibleError(
@@ -264,7 +282,7 @@ class _Settings:
         from shortlist.spark.frames import open_session, read_folder
 
         flags = self.flags
-        check_no_flags(test=flags.test, report=flags.report, quick=flags.quick)
+        check_no_flags(test=flags.test, report=flags.report, quick=flags.quick, minutes=flags.minutes)
         check_no_flags(validation=flags.validation == "by-time")
         models: Any = flags.model
         if self.has_params:
@@ -304,16 +322,23 @@ class _Settings:
         return ExpectedNDCG() if self.metric == "ndcg" else ExpectedF1()
 
 
-NO_SKILL = 0.005  # a validation score below it is hardly better than chance
+NO_SKILL = 0.005  # an F1 or NDCG on validation below it is hardly better than chance
 
 
-def warn_of_score(score: float) -> None:
-    """Doubt the data if no model predicted anything on validation data."""
-    if score < NO_SKILL:
+def warn_of_score(selection: SelectionReport) -> None:
+    """Doubt the data if no model predicted or earned anything on validation data."""
+    chosen, metric = selection.models[0], Metric.registry[selection.metric]
+    score = float(chosen.get("served_score", chosen["score"]))
+    if metric.needs_money and score <= 0:
         print_note(
-            f"warning: the best model predicts almost nothing (validation score {score:.4f}); check "
-            "which columns are the user, the item and the basket (shortlist check, --user_id, --item_id, "
-            "--basket_id)."
+            f"warning: no lists earn more than showing nothing ({metric.title} {metric.text(score)} on "
+            "validation data); check --gain and --cost, and who is validated (--users)."
+        )
+    elif not metric.needs_money and score < NO_SKILL:
+        print_note(
+            f"warning: the best model predicts almost nothing ({metric.title} {score:.4f} on validation "
+            "data); check which columns are the user, the item and the basket (shortlist check, --user_id, "
+            "--item_id, --basket_id)."
         )
 
 
@@ -369,12 +394,12 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
         return show_json(about if report is None else about | {"report": str(report)})
     if model.selection_ is not None:
         show(model.selection_)
-        chosen = model.selection_.models[0]
-        warn_of_score(float(chosen.get("served_score", chosen["score"])))
+        warn_of_score(model.selection_)
     name = printable(path)
     other = boundary_name(model) if model.has_boundary else "none; recommend needs --N"
     rule = about["stopping_rule"] or other
-    show_text(f"{about['class']} trained on {about['rows']:,} rows in {seconds} s: {name}")
+    show_text(f"{about['class']}, trained on {about['rows']:,} rows: {name}")
+    show_text(f"Choosing and training took {seconds} s")
     show_text(f"Stopping rule: {rule}")
     if lists is not None:
         show_text(describe_empty(about["empty_lists"], len(lists), model.history_.active_users.size))

@@ -170,7 +170,7 @@ def refit_model(
     keep
         Number of earlier models to keep; default: 3.
     """
-    from shortlist.auto.fit import refit as fit_again
+    from shortlist.auto.refit import refit as fit_again
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import (

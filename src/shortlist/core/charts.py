@@ -15,6 +15,7 @@ from shortlist.text import escape_html as escape
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 30, 46
+CHARACTER, GAP = 7, 4  # widest character of a label below the x axis, and the space between two labels
 INSET = 10  # distance of the first and last marker from the frame
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 3", "4 4")
 WIDE, LABELS, ROW = 720, 190, 18  # of an interval chart: width, width of the labels, height of a row
@@ -218,7 +219,9 @@ def bar_chart(
     mark: tuple[float, str] | None = None,
 ) -> str:
     """One bar per label; some of many labels are omitted. `mark`: (bar number, text) of a vertical line."""
-    at = [(float(k), labels[k]) for k in range(0, len(labels), math.ceil(len(labels) / 11) or 1)]
+    n_fitting = (WIDTH - LEFT - RIGHT) // (CHARACTER * max(map(len, labels), default=1) + GAP)
+    step = math.ceil(len(labels) / max(min(n_fitting, 11), 1)) or 1
+    at = [(float(k), labels[k]) for k in range(0, len(labels), step)]
     return _bars(title, x_label, y_label, at, values, style, mark)
 
 

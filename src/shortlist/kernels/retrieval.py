@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.kernels.jit import exact, inlined, ir_inlined, kernel
-from shortlist.kernels.rows import sort_ascending, starts
+from shortlist.kernels.rows import order_ascending, sort_ascending, starts
 from shortlist.kernels.simd import BLOCK, GROUP, add_block, add_block_group
 from shortlist.types import Doubles, Floats, Ints, Longs, State
 
@@ -218,10 +218,10 @@ def _order_rows(indptr: Longs, items: Ints, scores: Floats, order: Longs) -> Non
     """Write each row's positions (n_candidates,) in the order of their keys, best first."""
     for row in range(indptr.size - 1):
         start, size = indptr[row], indptr[row + 1] - indptr[row]
-        keys = np.empty(size, np.uint64)
+        keys, ascending = np.empty(size, np.uint64), np.empty(size, np.int64)
         for at in range(size):
             keys[at] = pack_key(scores[start + at], items[start + at])
-        ascending = np.argsort(keys)
+        order_ascending(keys, ascending)
         for at in range(size):
             order[start + at] = start + ascending[size - 1 - at]
 

@@ -23,6 +23,58 @@ def sort_ascending(values: Ints | State) -> None:
             values[at] = value
 
 
+@inlined
+def order_ascending(values: npt.NDArray[Any], order: Longs) -> None:
+    """Fill order (n,) with the positions of values (n,) in ascending order, by Shell's method; equals stay.
+
+    Compiles in a tenth of the time of `np.argsort`.
+    """
+    for at in range(values.size):
+        order[at] = at
+    gap = values.size
+    while gap > 1:
+        gap = 1 if gap < 5 else gap * 5 // 11
+        for start in range(gap, values.size):
+            position, at = order[start], start
+            while at >= gap:
+                before = order[at - gap]
+                if values[before] < values[position]:
+                    break
+                if values[before] == values[position] and before < position:
+                    break
+                order[at] = before
+                at -= gap
+            order[at] = position
+
+
+@inlined
+def kth_smallest(values: Floats, k: int) -> np.float32:
+    """The number that would be at position k if values (n,), which are reordered, were sorted (Hoare, 1961).
+
+    `np.partition` also compiles the texts of its errors and `np.unique`, two seconds.
+    """
+    low, high = 0, values.size - 1
+    while low < high:
+        pivot, left, right = values[(low + high) // 2], low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while pivot < values[right]:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if k <= right:
+            high = right
+        elif k >= left:
+            low = left
+        else:
+            break
+    smallest: np.float32 = values[k]
+    return smallest
+
+
 SHORT = 12  # insertion sort is fastest up to this many rows
 
 
@@ -149,7 +201,8 @@ def sort_rows(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floa
             continue
         # Sort by time alone (often sorted already), then sort the rows that share a time.
         if not _is_ascending(time, start, end):
-            order = np.argsort(time[start:end])
+            order = np.empty(end - start, np.int64)
+            order_ascending(time[start:end], order)
             _reorder(time, start, order)
             _reorder(item, start, order)
             if basket.size:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.rng import GOLDEN, mix_bits, unit_float
+from shortlist.kernels.rows import kth_smallest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 DAY = 86_400_000_000  # microseconds
@@ -331,7 +332,7 @@ def _forget_links(value: Floats, listed: Ints, n: int, most: int, order: Floats)
     """Move the `most` heaviest of n listed items to the front, or the latest; forget the others."""
     for k in range(n):
         order[k] = value[listed[k]]
-    least = np.partition(order[:n], n - most)[n - most]
+    least = kth_smallest(order[:n].copy(), n - most)
     skipped, kept = n - most, 0  # of those that equal the least one
     for k in range(n):
         skipped -= order[k] < least

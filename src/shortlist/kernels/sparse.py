@@ -14,6 +14,7 @@ import numpy as np
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.retrieval import pack_key, push, unpack_score
+from shortlist.kernels.rows import kth_smallest, order_ascending
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs, State
 
 ZERO = np.float32(0)
@@ -114,7 +115,8 @@ def order_terms(queries: SparseRows, query: int, index: Postings) -> Terms:
         feature = queries.columns[first + at]
         most[at] = abs(queries.values[first + at]) * index.largest[feature]
         per_entry[at] = most[at] / max(index.indptr[feature + 1] - index.indptr[feature], 1)
-    order = np.argsort(per_entry)
+    order = np.empty(n, np.int64)
+    order_ascending(per_entry, order)
     terms = Terms(
         np.empty(n, np.float32),
         np.empty(n, np.int64),
@@ -197,7 +199,7 @@ def search_postings(
                 first = end - begin - max(width, 1)  # of the best `width` in ascending order
                 limit = np.float32(-np.inf)
                 if first >= 0:
-                    limit = np.float32(np.partition(scores[: end - begin], first)[first] - 2 * slack)
+                    limit = np.float32(kth_smallest(scores[: end - begin].copy(), first) - 2 * slack)
             if is_full and limit > 0:
                 for low in range(0, end - begin, CHUNK):
                     high = min(low + CHUNK, end - begin)
@@ -287,7 +289,8 @@ def score_with_neighbors(
     distance, heap = np.empty(n_users), np.empty(n_neighbors, np.int32)
     total = np.empty(out.shape[1])
     for row in range(out.shape[0]):
-        distance[:] = vectors.norms  # the norm of the user's own vector is the same for all
+        for user in range(n_users):  # the norm of the user's own vector is the same for all
+            distance[user] = vectors.norms[user]
         total[:] = 0.0
         for at in range(users.indptr[row], users.indptr[row + 1]):
             item, value = users.columns[at], users.values[at]

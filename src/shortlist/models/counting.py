@@ -246,3 +246,11 @@ class PersonalFrequency(CountingModel):
         personal = self.score(request).values[0] - popularity  # type: ignore[index]
         both = np.stack([personal[items], popularity[items]], axis=1).astype(np.float64)
         return [largest_first(["own baskets", "popularity"], row) for row in both]
+
+
+MOST_OFTEN = "what each user took most often, latest first"  # a strong baseline where users buy again
+
+
+def most_often() -> PersonalFrequency:
+    """The ranker of that baseline: counts, of equals the latest, then nearly nothing but popular items."""
+    return PersonalFrequency(decay=0.999, popularity=0.001)

@@ -13,7 +13,14 @@ from shortlist.text import escape_html as escape
 if TYPE_CHECKING:
     from rich.console import Group
 
-LATER = ("held_out", "gain", "cost", "users", "horizon")  # files of earlier versions do not have them
+LATER = (
+    "held_out",
+    "gain",
+    "cost",
+    "users",
+    "horizon",
+    "model_reason",
+)  # files of earlier versions do not have them
 
 
 @dataclass(frozen=True)
@@ -29,11 +36,11 @@ class SelectionReport:
     models
         One row per model, the selected one first: `model`, `params`, `N` (its best fixed N) and `score` (the
         metric at that N). Models that are close to the best one also have `served_score`: the metric with the
-        cutoff that would be served. The highest one is selected.
+        cutoff that would be served, and `recall` and `ndcg`: those of 20 items for everyone.
     cutoffs
         One row per cutoff: `cutoff` and `score`. Each user is scored by a cutoff fitted on other users.
     skipped
-        Models that were not tried or not trained to the end, and why.
+        Models that were not tried, or dropped on a sample of the users, and why.
     reason
         Why the first cutoff was selected.
     metric
@@ -50,14 +57,16 @@ class SelectionReport:
         Who was validated: `"buyers"`, users with held-out interactions, or `"everyone"`.
     horizon
         How long the held-out period is, such as `"604800s"`; None if baskets were held out.
+    model_reason
+        Why the first model was selected, if its score as served is within the noise of another one's.
 
     Notes
     -----
     The scores of `models` and `cutoffs` belong to the best of several candidates on the users that chose
-    among them, so they tend to be too high for other users. `held_out` is not: model, settings, number of
-    epochs and cutoff are chosen on every other validation user and scored on the rest, both ways. Each half
-    chooses on fewer users than the model that is returned was chosen on. One dependence is left: while models
-    are compared, their number of epochs comes from all validation users.
+    among them, so they tend to be too high for other users. `held_out` is not: model, settings and cutoff are
+    chosen on every other validation user and scored on the rest, both ways. Each half chooses on fewer users
+    than the model that is returned was chosen on. Users of an earlier, smaller sample take no part. One
+    dependence is left: the number of epochs of a model that has some comes from all validation users.
 
     `standard_error` says how much the score of `held_out` would vary with other users at the same time.
     Lists are shown later. `drift` says how much scores change from one basket or period to the next: it is
@@ -86,6 +95,7 @@ class SelectionReport:
     cost: float | None = None
     users: str = "buyers"
     horizon: str | None = None
+    model_reason: str = ""
 
     @classmethod
     def from_notes(cls, notes: Any) -> Self:
@@ -118,7 +128,7 @@ class SelectionReport:
         for name in ("gain", "cost"):
             if notes.get(name) is not None:
                 check_float_value(notes, name)
-        for name in ("users", "horizon"):
+        for name in ("users", "horizon", "model_reason"):
             if notes.get(name) is not None:
                 check_text(notes, name)
         return cls(**notes)
@@ -177,6 +187,9 @@ class SelectionReport:
         if any("served_score" in row for row in self.models):
             served = [row.get("served_score") for row in self.models]
             models[f"{title} as served"] = ["" if value is None else text(value) for value in served]
+        for name, head in (("recall", "recall@20"), ("ndcg", "NDCG@20")):
+            if any(name in row for row in self.models):
+                models[head] = [f"{row[name]:.4f}" if name in row else "" for row in self.models]
         cutoffs = {
             f"cutoff for {self.models[0]['model']}": [row["cutoff"] for row in self.cutoffs],
             title: [text(row["score"]) for row in self.cutoffs],
@@ -185,8 +198,10 @@ class SelectionReport:
 
     def _notes(self) -> tuple[list[str], list[str]]:
         """Lines below each table."""
-        skipped = [f"left out: {name} ({reason})" for name, reason in self.skipped.items()]
-        return skipped, [f"Reason: {self.reason}."] if self.reason else []
+        notes = [f"left out: {name} ({reason})" for name, reason in self.skipped.items()]
+        if self.model_reason:
+            notes.append(f"Within the noise of validation: {self.model_reason}.")
+        return notes, [f"Reason: {self.reason}."] if self.reason else []
 
     def __rich__(self) -> "Group":
         from rich.console import Group
@@ -223,7 +238,7 @@ def _check_rows(rows: Any, name: str, others: set[str]) -> None:
         if not isinstance(row, dict) or not row.keys() >= others:
             raise file_error(f"{name}s", f"must hold {name}, score and {', '.join(sorted(others))}")
         check_text(row, name)
-        for score in ("score", "served_score")[: 1 + ("served_score" in row)]:
+        for score in ("score", *({"served_score", "recall", "ndcg"} & row.keys())):
             check_float_value(row, score)
 
 

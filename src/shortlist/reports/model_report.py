@@ -33,6 +33,7 @@ from shortlist.evaluation.baselines import USUAL_LENGTH, top_confidence
 from shortlist.evaluation.significance import PairedTest
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender
+from shortlist.models.counting import MOST_OFTEN, most_often
 from shortlist.split import Split
 from shortlist.types import Bools, Doubles, Longs
 
@@ -308,7 +309,7 @@ class ModelReport:
         """The same, if it is known what an item earns and costs."""
         ours, theirs = self.selected.mean("value"), self.fixed.mean("value")
         same, text = self.same, ListValue.text
-        both = f"{text(ours)} and {text(theirs)} per 1,000 users"
+        both = f"{text(ours)} and {text(theirs)} per 1,000 users, in the unit of gain and cost"
         if not self.is_significant:
             return f"These lists earn about as much as {same}: {both}."
         if ours > theirs:
@@ -376,8 +377,9 @@ def build_model_report(
 ) -> ModelReport:
     """Rank the candidates of the test users once, and end the lists with each cutoff; the first is a fixed N.
 
-    Only a boundary that the model learned needs another request. `everyone`: the split is one by period, and
-    users without test rows count.
+    Only a boundary that the model learned needs another request, and so does what each user took most often,
+    the baseline where users buy items again. `everyone`: the split is one by period, and users without test
+    rows count.
     """
     users = split.test_users if everyone else split.test.users.to_ids(split.test.active_users)
     at = split.test_at
@@ -396,6 +398,10 @@ def build_model_report(
         else model.recommend(users, cutoff=cutoff, max_items=n, filter_seen=filter_seen, at=at)
         for name, cutoff in cutoffs.items()
     }
+    if split.train_valid.has_repeats and not filter_seen:
+        ranker, same = most_often().fit(split.train_valid), max(N, 1)
+        name = f"{MOST_OFTEN} ({same} for everyone)"
+        lists[name] = ranker.recommend(users, N=same, filter_seen=False, at=at)
     cutoff = cutoffs[main]
     if isinstance(cutoff, Cutoff):
         top_candidates = cutoff.with_probabilities(top_candidates, history=model.history_)

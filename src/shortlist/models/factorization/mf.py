@@ -67,8 +67,6 @@ class BPRMF(FactorModel):
     >>> lists = model.recommend(N=10)
     """
 
-    is_tried_by_fit: ClassVar[bool] = True
-
     negative_draws: Count | None = None
 
     def objective(self) -> Objective:

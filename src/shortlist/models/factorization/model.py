@@ -135,6 +135,7 @@ class FactorModel(WeightParams, Recommender):
     """Scores are inner products of user and item vectors, learned by stochastic gradient descent."""
 
     uses_epochs: ClassVar[bool] = True
+    trial_cost: ClassVar[int] = 4
     uses_new_items: ClassVar[bool] = False
     search_space: ClassVar[Space] = {**SGD_SPACE, "negative_draws": (1, 5, 20)}
     timed_params: ClassVar[tuple[str, ...]] = ("trend_half_life",)

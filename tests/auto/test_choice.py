@@ -1,27 +1,21 @@
 """Model and cutoff chosen together, and the score of that choice on users that took no part in it."""
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
-import polars as pl
 import pytest
 
 import shortlist as sl
-import shortlist.auto.fit as auto
-from shortlist.auto import joint_selection
-from shortlist.auto.joint_selection import (
-    HalfSelections,
-    choose_jointly,
-    find_finalists,
-    halves,
-    held_out_scores,
-    measure_changes,
-)
+from shortlist.auto import choice as choosing
+from shortlist.auto import validation
+from shortlist.auto.choice import Arm, choose_jointly, find_finalists, score_held_out
+from shortlist.auto.drift import measure_changes
 from shortlist.auto.validation import Validation, hold_out, last_baskets
 from shortlist.cutoff import FixedN
-from shortlist.errors import ModelFileError
+from shortlist.errors import ConfigError, ModelFileError
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
 from shortlist.models.selection import SelectionReport
 from shortlist.reports.model_page import _held_out
@@ -84,17 +78,22 @@ def test_a_model_with_better_lists_beats_one_with_a_better_fixed_n():
 
 def test_models_far_behind_are_not_compared(monkeypatch):
     scores = [0.5, 0.44, 0.46, 0.49, 0.48]
-    parts = [SimpleNamespace(score=score) for score in scores]
+    parts = [SimpleNamespace(score=score, rank=(score, 0.1)) for score in scores]
     assert find_finalists(parts) == [0, 3, 4]
     assert find_finalists(parts[:2]) == [0]
-    assert find_finalists([SimpleNamespace(score=0.0)] * 2) == [0, 1]
+
+
+def test_models_that_all_earn_nothing_are_compared_by_what_users_take():
+    recalls = [0.1, 0.4, 0.2, 0.3, 0.05]
+    parts = [SimpleNamespace(score=0.0, rank=(0.0, recall)) for recall in recalls]
+    assert find_finalists(parts) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("cutoff", ["auto", None])
 def test_a_joint_model_is_compared_with_its_own_boundary(cutoff, monkeypatch):
     data = sl.load_dataset("sample")
     found = Validation(sl.DKHRM(n_epochs=3), hold_out(data), n_candidates=50).fit()
-    choice = choose_jointly([found], cutoff)
+    choice = choose_jointly([found], cutoff).served
     truth = found.holdout.truth
     own = found.model.recommend(truth.users.to_ids(truth.active_users), at=truth)
     expected = evaluate(own, truth).mean("f1")
@@ -107,7 +106,7 @@ def test_a_joint_model_is_compared_with_its_own_boundary(cutoff, monkeypatch):
 
 
 def test_a_boundary_that_is_chosen_is_served_and_saved(tmp_path, monkeypatch):
-    monkeypatch.setattr(joint_selection, "default_cutoffs", lambda *_, **__: {"fixed N": FixedN(N=1)})
+    monkeypatch.setattr(choosing, "default_cutoffs", lambda *_, **__: {"fixed N": FixedN(N=1)})
     model = sl.fit(sl.load_dataset("sample"), models=sl.DKHRM(n_epochs=3))
     assert model.selection_.cutoffs[0]["cutoff"] == "the model's boundary"
     assert model.cutoff_ is None
@@ -159,21 +158,13 @@ def test_best_of_many_random_settings_is_not_reported_as_if_it_were_found():
     assert found.held_out["score"] < found.models[0]["score"]
 
 
-def test_number_of_epochs_is_chosen_on_the_choosing_half(monkeypatch):
-    history, truth, *_ = hold_out(noise())
-    model = sl.BPRMF(n_factors=4, n_epochs=12, patience=2, lr=0.2, seed=1)
-    found = Validation(model, hold_out(noise()), n_candidates=20).fit()
-    selections = HalfSelections()
-    selections.add(0, found)
-    seen, apply = [], joint_selection.choose_jointly
-    monkeypatch.setattr(
-        joint_selection,
-        "choose_jointly",
-        lambda parts, cutoff: (seen.append(parts[0].model.n_epochs_), apply(parts, cutoff))[1],
-    )
-    assert held_out_scores(selections, FixedN(n_candidates=20)) is not None
-    expected = [model.clone().fit(history, valid=part_of(truth, half)).n_epochs_ for half in (0, 1)]
-    assert seen[1::2] == expected  # each half chooses, stops, and fits its cutoff again
+def arms_of(holdout, names=MODELS):
+    """Validated arms with default settings."""
+    fitted = [Validation(getattr(sl, name)(), holdout, n_candidates=20).fit() for name in names]
+    return [
+        Arm(number, name, 0, {}, part.model, part)
+        for number, (name, part) in enumerate(zip(names, fitted, strict=True))
+    ]
 
 
 def test_users_of_the_other_half_do_not_matter_for_what_a_half_chooses():
@@ -182,16 +173,20 @@ def test_users_of_the_other_half_do_not_matter_for_what_a_half_chooses():
     truth = holdout.truth
     second = np.isin(truth.user, truth.active_users[1::2])
     changed = truth.where(~second).concat(replace_items(truth.where(second)))
-    chosen = []
-    for one in (truth, changed):
-        selections = HalfSelections()
-        for number, name in enumerate(MODELS):
-            changed_truth = holdout._replace(truth=one)
-            selections.add(number, Validation(getattr(sl, name)(), changed_truth, n_candidates=20).fit())
-        best = {name: score for name, (score, _) in selections.best[0].items()}
-        chosen.append(best)
-        assert [half.size for half in halves(selections.best[0][1][1])] == [20, 20]
-    assert chosen[0] == chosen[1]
+    users = np.arange(truth.active_users.size)
+    first, again = (
+        score_held_out(arms_of(holdout._replace(truth=part)), users, "auto") for part in (truth, changed)
+    )
+    assert first.choices[0] == again.choices[0]
+    assert first.fixed_lengths[0] == again.fixed_lengths[0]
+    assert first.chosen.tolist() != again.chosen.tolist()
+
+
+def test_only_the_given_users_are_scored():
+    users = np.arange(5, 25)
+    scores = score_held_out(arms_of(hold_out(shoppers())), users, "auto")
+    assert scores.chosen.size == scores.often.size == 20
+    assert score_held_out(arms_of(hold_out(shoppers())), users[:3], "auto") is None
 
 
 def replace_items(truth):
@@ -202,14 +197,14 @@ def replace_items(truth):
 def test_a_choice_that_loses_on_the_other_half_is_not_served(monkeypatch):
     data, lost = mixed_baskets(), {}
 
-    def lose(selections, cutoff):
-        scores = held_out_scores(selections, cutoff)
+    def lose(*arguments):
+        scores = score_held_out(*arguments)
         lost["scores"] = scores._replace(chosen=0.5 * scores.fixed)
         return lost["scores"]
 
     models = ordered_and_separated(data)
     served = sl.fit(data, models=models, filter_seen=False)
-    monkeypatch.setattr(auto, "held_out_scores", lose)
+    monkeypatch.setattr(choosing, "score_held_out", lose)
     fitted = sl.fit(data, models=models, filter_seen=False)
     assert served.scores is models[1].scores
     assert fitted.scores is models[0].scores  # with one length for all, the other model is better
@@ -225,7 +220,7 @@ def test_a_choice_that_loses_on_the_other_half_is_not_served(monkeypatch):
 
 def test_a_choice_that_cannot_be_tested_on_others_is_not_served(monkeypatch):
     data = mixed_baskets()
-    monkeypatch.setattr(auto, "held_out_scores", lambda *_: None)
+    monkeypatch.setattr(choosing, "score_held_out", lambda *_: None)
     untested = sl.fit(data, models=ordered_and_separated(data), filter_seen=False)
     assert type(untested.cutoff_) is FixedN
     assert untested.selection_.reason.startswith("too few users to test")
@@ -283,22 +278,6 @@ def test_damaged_scores_are_refused(damage):
         held_out = damage
     with pytest.raises(ModelFileError):
         SelectionReport.from_notes(notes | {"held_out": held_out})
-
-
-def test_halves_train_with_the_content_of_items(monkeypatch):
-    given, fit_model = [], joint_selection.fit_model
-
-    def record(*args, items=None, **rest):
-        given.append(items)
-        return fit_model(*args, items=items, **rest)
-
-    monkeypatch.setattr(joint_selection, "fit_model", record)
-    monkeypatch.setattr(sl.ContentProfile, "uses_epochs", True)  # as a model of another package may
-    data = sl.load_dataset("sample")
-    table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * (data.n_items // 2)})
-    monkeypatch.setattr(sl.BPRMF, "uses_content", True)  # as a model of another package may
-    sl.fit(data, models=sl.BPRMF(n_epochs=2), items=table, budget="quick")
-    assert [one.ids.values.to_list() for one in given] == [data.items.values.to_list()] * 2
 
 
 # ------------------------------------------------------------------ drift
@@ -367,3 +346,91 @@ def test_without_times_the_error_covers_lists_from_longer_histories():
     assert held_out["n_changes"] == 3
     assert score - held_out["score"] > 3 * held_out["standard_error"]
     assert abs(score - held_out["score"]) < 2 * held_out["error"]
+
+
+# ------------------------------------------------------------------ stages
+def stages(monkeypatch, *samples):
+    """Samples so small that the test data has all stages."""
+    monkeypatch.setattr(choosing, "SAMPLES", samples)
+    monkeypatch.setattr(validation, "MIN_SAMPLE", 4)
+
+
+@pytest.fixture
+def fits(monkeypatch):
+    """(model, rows) of every model that is fitted."""
+    fit_model, fitted = validation.fit_model, []
+
+    def record(model, data, **options):
+        fitted.append((str(model), data.n_rows))
+        return fit_model(model, data, **options)
+
+    monkeypatch.setattr(validation, "fit_model", record)
+    return fitted
+
+
+def test_samples_grow_and_contain_the_smaller_ones(monkeypatch):
+    stages(monkeypatch)
+    holdout = hold_out(sl.load_dataset("sample"))
+    small, large = (holdout.sample(n_rows, 0) for n_rows in (1000, 4000))
+    assert abs(small.history.n_rows - 1000) < 100
+    assert abs(large.history.n_rows - 4000) < 100
+    assert set(small.users) < set(large.users) < set(holdout.users)
+    assert small.description == f"{small.users.size} of the last baskets of 300 users"
+    assert (small.history.user_counts[small.users] == holdout.history.user_counts[small.users]).all()
+    assert holdout.sample(holdout.history.n_rows, 0) is holdout
+
+
+def test_models_that_are_far_behind_are_dropped_on_a_small_sample(monkeypatch, fits):
+    stages(monkeypatch, 1000, 3000, 6000)
+    names = ["Popularity", "PersonalFrequency", "TIFUKNN"]
+    report = sl.fit(sl.load_dataset("sample"), models=names, budget="quick", cutoff=FixedN()).selection_
+    assert report.skipped.keys() == {"Popularity"}
+    assert re.fullmatch(r"0\.\d+ for \d+ users, where \w+ has 0\.\d+", report.skipped["Popularity"])
+    assert {row["model"] for row in report.models} == {"PersonalFrequency", "TIFUKNN"}
+    rows = [n_rows for name, n_rows in fits if name.startswith("TIFUKNN")][:3]
+    assert np.allclose(rows, (1000, 3000, 6000), rtol=0.1)
+
+
+def test_every_stage_may_train_for_as_many_epochs_as_the_model_has(monkeypatch, fits):
+    stages(monkeypatch, 1000, 6000, 6000)
+    model = sl.BPRMF(n_factors=8, n_epochs=4, patience=1, seed=1)
+    sl.fit(sl.load_dataset("sample"), models=model, cutoff=FixedN())
+    assert ["n_epochs=4" in name for name, _ in fits if name.startswith("BPRMF")][:2] == [True, True]
+
+
+def test_nothing_is_fitted_twice(fits):
+    sl.fit(shoppers(), models=["EASE", "TIFUKNN"], budget=3, cutoff=FixedN())
+    compared = [fit for fit in fits if fit[0].startswith(("EASE", "TIFUKNN"))]
+    assert len(compared) == len(set(compared)) > 2
+
+
+def test_users_of_smaller_samples_do_not_score_the_choice(monkeypatch):
+    stages(monkeypatch, 3000, 3000, 3000)
+    found = sl.fit(sl.load_dataset("sample"), models=MODELS, budget="quick").selection_
+    stages(monkeypatch, 3000, 100_000, 100_000)
+    fresh = sl.fit(sl.load_dataset("sample"), models=MODELS, budget="quick").selection_
+    assert fresh.held_out["n_users"] + found.held_out["n_users"] == 300
+
+
+def test_no_model_is_started_when_the_time_is_over():
+    report = sl.fit(shoppers(), models=MODELS, minutes=1e-9).selection_
+    assert [row["model"] for row in report.models] == ["Popularity"]
+    assert report.skipped == {"PersonalFrequency": "no time was left of 1e-09 minutes"}
+    with pytest.raises(ConfigError, match="minutes"):
+        sl.fit(shoppers(), models=MODELS, minutes=0)
+
+
+def test_within_the_noise_the_best_over_three_metrics_is_selected():
+    rng = np.random.default_rng(0)
+    values = rng.random(200)
+    models = [SimpleNamespace(name=name, values=values + shift, score=0.5 + shift) for name, shift in SHIFTS]
+    models[1].values = models[1].values + rng.normal(0, 0.2, 200)  # noise
+    scores = [[model.score, 0.5, 0.5] for model in models]
+    scores[1][1:] = [0.6, 0.6]
+    selected, reason = choosing._prefer(models, scores)
+    assert selected.name == "noisy"
+    assert reason.startswith("the scores of best and noisy as served differ by less than 2 standard errors")
+    assert choosing._prefer(models[::2], scores[::2]) == (models[0], "")  # clearly better
+
+
+SHIFTS = (("best", 0.001), ("noisy", 0.0), ("worse", -0.1))
