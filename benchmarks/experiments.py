@@ -256,8 +256,10 @@ def main():
     options = parser.parse_args()
     path = RESULTS / "experiments.json"
     results = json.loads(path.read_text()) if options.part and path.exists() else {}
-    settings = {"runs": options.runs, "days": DAYS, "users_per_day": USERS_PER_DAY, "error": ERROR}
-    results |= {"settings": settings, "machine": describe()}
+    settings = {"days": DAYS, "users_per_day": USERS_PER_DAY, "error": ERROR}
+    parts = (options.part,) if options.part else ("verdicts", "power", "service")
+    runs = results.get("runs", {}) | dict.fromkeys(parts, options.runs)
+    results |= {"settings": settings, "runs": runs, "machine": describe()}
     if options.part in (None, "verdicts"):
         results["false_verdicts"] = measure_verdicts(options.runs)
     if options.part in (None, "power"):

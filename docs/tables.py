@@ -255,6 +255,14 @@ def days_until_decided() -> Rows:
         yield (f"`{row['metric']}`, {row['lift']:+.0%}", *days)
 
 
+def decided() -> Rows:
+    """Share of experiments with a true lift that are decided within 60 days (benchmarks/experiments.py)."""
+    yield ("metric, lift", "at every look", "with a plan", "one look, after 60 days")
+    for row in results("experiments")["power"]:
+        names = ("sequence", "planned", "z_once")
+        yield (f"`{row['metric']}`, {row['lift']:+.1%}", *(f"{row[name]:.0%}" for name in names))
+
+
 def money() -> Rows:
     """What lists earn per 1,000 users (benchmarks/money.py)."""
     shops = {key: STRICT[key] for key in ("online-retail", "complete-journey", "ta-feng")}
@@ -287,7 +295,7 @@ def money() -> Rows:
 
 
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
-    "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided},
+    "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided, "decided": decided},
     "performance.md": {
         "train": lambda: performance_tables.train(results("train")),
         "growth": lambda: performance_tables.growth(results("train")),

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from shortlist.errors import ConfigError
 from shortlist.serve import upgrade
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import export_models, kept_path
+from shortlist.serve.deployment import MODEL_TABLES, export_models, kept_path
 from shortlist.serve.experiments import Experiments
 from shortlist.serve.projections import erased_after, find_activations, read_cutoff
 from shortlist.serve.store import EventStore
@@ -127,7 +127,7 @@ def test_model_files_leave_the_database(store, tmp_path):
     for _ in range(2):  # the second time there is nothing to do
         export_models(store, tmp_path)
     assert kept_path(tmp_path, "a" * 64).read_bytes() == b"first part of a model file, second part"
-    assert not tables_of(store) & set(upgrade.MODEL_TABLES)
+    assert not tables_of(store) & set(MODEL_TABLES)
 
 
 def test_models_stay_in_the_database_if_they_cannot_be_written(store, tmp_path):
