@@ -18,6 +18,9 @@ import content_tables
 import performance_tables
 import scale_tables
 
+from shortlist.core.options import describe_options
+from shortlist.serve.config import ServeConfig
+
 EXAMPLES = Path(__file__).with_name("examples.md")
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Rows = Iterator[tuple[str, ...]]
@@ -294,6 +297,13 @@ def money() -> Rows:
                 yield (f"{shop}, {label}", f"{cost:g}", *cells, change, _p(ours["p_holm"]))
 
 
+def settings() -> Rows:
+    """All settings of the service, as they are declared."""
+    yield "setting", "rule", "default", "meaning"
+    for row in describe_options(ServeConfig):
+        yield f"`{row.name}`", row.rule, f"`{row.default}`" if row.default else "", row.help
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided, "decided": decided},
     "performance.md": {
@@ -316,7 +326,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "curve": curve,
         "gap": gap,
     },
-    "production.md": {"serve": serve},
+    "production.md": {"serve": serve, "settings": settings},
     "scale.md": {
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))
@@ -336,9 +346,10 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
 
 
 def table(rows: Rows) -> str:
-    """Format rows as a Markdown table; the first column is text, the others are numbers."""
+    """Format rows as a Markdown table: text and numbers, or text alone if the last column is a meaning."""
     head, *body = list(rows)
-    lines = [head, ("---", *["---:"] * (len(head) - 1)), *body]
+    mark = "---" if head[-1] == "meaning" else "---:"
+    lines = [head, ("---", *[mark] * (len(head) - 1)), *body]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

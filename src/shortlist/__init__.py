@@ -5,7 +5,6 @@ prints its help never loads a compiler. The names are those of `__init__.pyi`, w
 `make fix` adds new models to it.
 """
 
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -28,8 +27,13 @@ def __getattr__(name: str) -> Any:
 
         return version("shortlist")
     if name not in _MODULES:
-        module = sys.modules[__name__]  # lets Python suggest the nearest name
-        raise AttributeError(f"module 'shortlist' has no attribute {name!r}", name=name, obj=module)
+        message = f"module 'shortlist' has no attribute {name!r}"
+        if not name.startswith("__"):  # which Python itself asks for
+            from shortlist.core.options import nearest_name
+
+            near = nearest_name(name, __all__)
+            message += f". Did you mean {near!r}?" if near else ""
+        raise AttributeError(message)
     module = import_module(_MODULES[name])
     value = vars(module).get(name) or import_module(f"{module.__name__}.{name}")
     globals()[name] = value

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from shortlist.core.options import Count, Seed, Several, check_value
+from shortlist.core.options import Count, Seed, Several, check_value, explain_keywords
 from shortlist.data.columns import parse_duration, parse_times
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import ConfigError, DataError, warn
@@ -134,6 +134,7 @@ def last_basket(data: Interactions | Any) -> Split:
     return _split_twice(data, last, "users with at least two baskets")
 
 
+@explain_keywords
 def last_items(data: Interactions | Any, n: int = 1) -> Split:
     """Hold out the last `n` rows of each user.
 
@@ -174,6 +175,7 @@ def last_items(data: Interactions | Any, n: int = 1) -> Split:
     return _split_twice(data, last, f"users with more than {n} rows")
 
 
+@explain_keywords
 def random_items(data: Interactions | Any, one_in: int = 5, seed: int = 0) -> Split:
     """Hold out items of each user at random, for data without times, baskets and repeats.
 
@@ -285,6 +287,7 @@ def by_time(data: Interactions | Any, cut: datetime | date | str | float) -> Spl
     return _split_at(data, max(test_start - (data.end_time - test_start), half), test_start)
 
 
+@explain_keywords
 def last_period(data: Interactions | Any, horizon: str | timedelta = "7d") -> Split:
     """Hold out what happened within the last period, for everyone who was known before it.
 

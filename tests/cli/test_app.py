@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from cyclopts import App
 
 from shortlist.cli import app, main
-from shortlist.cli.app import explain_failure
+from shortlist.cli.app import COMMANDS, explain_failure, flags_of_command
 from shortlist.errors import ConfigError, DataError, UnknownIdError
 from tests.test_text import URIS
 
@@ -180,7 +181,7 @@ def test_ctrl_c_ends_with_130():
          "class Parser:\n"
          "    def __call__(self, *_, **__):\n"
          "        print('ready', flush=True); time.sleep(60)\n"
-         "app.build = lambda *_: Parser()\nsys.exit(app.main([]))"],
+         "app.build = lambda *_: Parser()\nsys.exit(app.run_command([]))"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert started.stdout.readline() == "ready\n"
@@ -226,3 +227,15 @@ def test_a_flag_that_the_sentence_names_is_not_named_again():
     assert explain_failure(told)[0] == "pass its encoding, such as --encoding cp1252."
     untold = ConfigError("pass its encoding.", parameter="encoding")
     assert explain_failure(untold)[0] == "pass its encoding. (On the command line: --encoding.)"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_at_most_20_usual_flags_and_help_all_the_rest(command, capsys):
+    def shown(flag):
+        assert main([command, flag]) == 0
+        return set(re.findall(r"^│ [* ]*(--\w+)", capsys.readouterr().out, re.MULTILINE))
+
+    usual, everything = shown("--help"), shown("--help-all")
+    assert len(usual) <= 20, usual
+    assert usual <= everything
+    assert everything >= {f"--{name}" for name in flags_of_command([command])} - {"--no_filter_seen"}

@@ -403,7 +403,7 @@ def test_validation_by_time_is_passed_to_sl_fit(capsys, tmp_path):
 
 def test_model_without_cutoff_and_boundary_asks_for_n(capsys, tmp_path):
     out = run(capsys, "fit", "sample", "--quick", "--model", "Popularity", "--out", tmp_path / "m")
-    assert "Stopping rule: none; recommend needs --N" in out
+    assert "Stopping rule: none; shortlist recommend needs --N" in out
 
 
 def test_unwritable_path_is_refused_before_training(trained, capsys):

@@ -266,7 +266,7 @@ def test_a_model_is_not_a_file_of_lists(folder, capsys):
 def test_the_file_of_lists_with_another_column_is_named(folder, tmp_path, capsys):
     own = tmp_path / "own.csv"
     pl.read_csv(folder / "lists.csv").rename({"user_id": "Shopper Hash"}).write_csv(own)
-    words = "own.csv: .* did you mean 'Shopper Hash'. Rename the column in the file of lists"
+    words = "own.csv: .* did you mean 'Shopper Hash'; rename the column"
     refuse(capsys, words, "evaluate", own, folder / "lists.csv", "--truth", folder / "held.parquet")
     _, _, err = run(capsys, "evaluate", own, "--truth", folder / "held.parquet")
     assert "--user_id" not in err

@@ -1,5 +1,6 @@
 """The command line in any environment: encodings, widths, closed or full output, no variables."""
 
+import errno
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import shortlist as sl
 from shortlist.cli import output
 
 EVENTS = "user_id,item_id,timestamp\na,x,1\na,y,2\nb,x,1\nb,ü,3\n"
@@ -174,3 +176,17 @@ def test_marks_are_ascii_where_the_output_is(monkeypatch, capsys):
     output.show_text("a – b … ✓ ü")
     output.show_json({"name": "ü"})
     assert capsys.readouterr().out == 'a - b ... x ü\n{\n  "name": "\\u00fc"\n}\n'
+
+
+def test_a_full_disk_for_the_report_does_not_lose_the_model(tmp_path, monkeypatch, capsys):
+    from shortlist.cli import fit, main
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "report.html")
+
+    monkeypatch.setattr(fit, "write_model_report", fail)
+    path = tmp_path / "shop.shortlist"
+    words = ["fit", "sample", "--model", "Popularity", "--out", str(path), "--test", str(tmp_path / "t.csv")]
+    assert main([*words, "--report", str(tmp_path / "report.html")]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert len(sl.load_model(path).users_) == 300

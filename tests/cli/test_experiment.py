@@ -30,7 +30,7 @@ def run(shop, action, *more):
 
 
 def test_from_start_to_stop(shop, capsys):
-    assert run(shop, "start", "--name", "spring", *ARMS, "--guardrail", "empty=0.1") == 0
+    assert run(shop, "start", "--name", "spring", *ARMS, "--guardrails", "empty=0.1") == 0
     out = capsys.readouterr().out
     assert "spring runs" in out
     assert "three 0 (the model in service (shop, file " in out
@@ -72,7 +72,7 @@ def test_plan_replays_held_out_data(shop, capsys):
         (["--arm", "a:share=x"], "must be a number"),
         (["--arm", "a:share=0.5,size=3"], "--arm must be"),
         (["--arm", "a:share=0.5,model=none", "--arm", "b:share=0.5"], "no model named 'none'"),
-        ([*ARMS, "--guardrail", "empty"], "--guardrail"),
+        ([*ARMS, "--guardrails", "empty"], "--guardrails"),
         ([], "2 to 10 arms"),
     ],
 )

@@ -1,7 +1,7 @@
 """Hyperparameters: by --set, from the environment and from files."""
 
 import json
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import get_args
 
 import pytest
@@ -9,7 +9,7 @@ import pytest
 from shortlist.cli import main
 from shortlist.cli.arguments import parse_value
 from shortlist.cli.cutoff_flags import ModelName
-from shortlist.cli.inspect import describe_parameters
+from shortlist.core.options import help_texts
 from shortlist.models.base import find_model_class
 
 CLASSES = [find_model_class(name) for name in get_args(ModelName)]
@@ -116,10 +116,11 @@ def test_every_parameter_of_every_model_can_be_set_and_is_listed(capsys):
         assert main(["inspect", cls.__name__, "--json"]) == 0
         listed = json.loads(capsys.readouterr().out)
         assert list(listed) == [field.name for field in fields(cls)]
-        assert all(about["meaning"] for about in listed.values()), cls.__name__
+        assert all(about["help"] for about in listed.values()), cls.__name__
 
 
 def test_parameters_are_described_by_the_docstrings_of_the_models():
+    @dataclass
     class Model:
         """Summary.
 
@@ -136,7 +137,7 @@ def test_parameters_are_described_by_the_docstrings_of_the_models():
         >>> code
         """
 
-    assert describe_parameters(Model) == {"lr": "Two of them.", "reg": "Two of them.", "seed": "One."}
+    assert help_texts(Model) == {"lr": "Two of them.", "reg": "Two of them.", "seed": "One."}
 
 
 def test_values_keep_the_types_of_the_fields(capsys):
@@ -149,7 +150,7 @@ def test_values_keep_the_types_of_the_fields(capsys):
 
 def test_no_two_parameters_of_a_model_share_a_description():
     for cls in CLASSES:
-        texts = [text for text in describe_parameters(cls).values() if not text.startswith("As in")]
+        texts = [text for text in help_texts(cls).values() if not text.startswith("As in")]
         assert len(texts) == len(set(texts)), cls.__name__
 
 

@@ -10,7 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from shortlist.data.columns import ALIASES, ReadOptions, Table, find_column
+from shortlist.data.columns import ALIASES, Table, find_column
+from shortlist.data.read_options import ReadOptions
 from shortlist.errors import DataError
 
 
@@ -121,9 +122,9 @@ class TestErrors:
     def test_ambiguous_aliases(self):
         message = error_of(pl.DataFrame({"user": [1], "customer_id": [1], "item": [1]}))
         assert "'user' or 'customer_id'" in message
-        assert "such as user_id='user'" in message
+        assert "user_id='user')" in message
         message = error_of(pl.DataFrame({**PLAIN, "date": [1, 2], "time": [1, 2]}))
-        assert 'timestamp="" to use none' in message
+        assert "use none by read_interactions(…, timestamp='')" in message
 
     def test_one_column_for_two_roles(self):
         assert "must be different columns" in error_of(pl.DataFrame(PLAIN), user_id="item_id")
@@ -143,7 +144,7 @@ class TestErrors:
         frame = pl.DataFrame({**PLAIN, "weight": [None, -1]})
         message = error_of(frame)
         assert "got null (1 of 2 rows have none)" in message
-        assert 'weight="" to use none, which counts returns as purchases' in message
+        assert "use no weights, which counts returns as purchases" in message
 
     def test_null_ids_in_pandas(self):
         assert "column 'user_id', row 1" in error_of(
@@ -154,7 +155,7 @@ class TestErrors:
     def test_weights_that_are_not_finite(self, bad):
         message = error_of(pl.DataFrame({**PLAIN, "weight": pl.Series([1.0, bad], dtype=pl.Float64)}))
         assert "column 'weight', row 2: a weight must be a finite number" in message
-        assert 'weight=""' in message
+        assert "weight=''" in message
 
     def test_weights_that_are_not_numbers(self):
         assert "row 2: a weight must be a finite number, got 'x'" in error_of(

@@ -173,7 +173,7 @@ class TestTimes:
         text = f"user,item,{name}\na,x,{values[0]}\nb,y,{values[1]}\n"
         message = warning_of(lambda: read(text))
         assert f"column '{name}' looks like a time and is not used" in message
-        assert f"timestamp='{name}' (--timestamp {name})" in message
+        assert f"timestamp='{name}'" in message
         assert read(text, timestamp="").source.notes == ()
 
     @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ class TestReturns:
     def test_dropped_and_counted(self, read):
         message = warning_of(lambda: read(RETURNS, negative_weights="drop"))
         assert "2 of 4 rows have a negative weight (column 'qty')" in message
-        assert 'negative_weights="keep"' in message
+        assert "negative_weights='keep'" in message
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DataWarning)
             data = read(RETURNS, negative_weights="drop")

@@ -191,7 +191,7 @@ class TestFuture:
             DataError, match=r"must not lie in the future.*1 of 4 rows.*row 2 \(2034-03-01\)"
         ) as caught:
             sl.read_interactions(tmp_path / "e.csv")
-        assert "--future drop" in str(caught.value)
+        assert "future='drop'" in str(caught.value)
 
     def test_dropped_or_kept(self, tmp_path):
         (tmp_path / "e.csv").write_text(self.ROWS)

@@ -223,7 +223,7 @@ class TestInvalidFiles:
 
     def test_ambiguous_columns(self, write):
         message = error_of(write("e.csv", "user,item,movie\na,b,c\n"))
-        assert "got 'item' or 'movie'; pass one, such as item_id='item'" in message
+        assert "got 'item' or 'movie'; name one by read_interactions(…, item_id='item')" in message
 
     @pytest.mark.parametrize(
         ("content", "expected"),
@@ -259,15 +259,15 @@ class TestInvalidFiles:
     def test_other_separators_are_recognized(self, write, mark, name):
         path = write("e.csv", f"user_id{mark}item_id\na{mark}b\nc{mark}d\n")
         data = read_interactions(path)
-        assert data.source.notes == (f"the columns are separated by {name} (--separator).",)
+        assert data.source.notes == (f"the columns are separated by {name}.",)
         assert read_interactions(path, separator=mark).source.notes == ()
         message = error_of(path, separator=",")
         assert f"must be separated by commas, got a header separated by {name}" in message
-        assert f"pass separator={mark!r}" in message
+        assert f"separator={mark!r}" in message
 
     def test_no_header(self, write):
         message = error_of(write("e.tsv", "196\t242\t3\n186\t302\t3\n"))
-        assert "the first line must name the columns, got 196, 242, 3; pass header=" in message
+        assert "the first line must name the columns, got 196, 242, 3; add a header" in message
 
     def test_other_encodings(self, write):
         text = "user_id,item_id\nMüller,1\nb,2\n"
@@ -334,7 +334,7 @@ class TestMissingIds:
         message = error_of(write("e.csv", self.TEXT))
         assert "row 2" in message
         assert "missing='drop'" in message
-        assert "--missing drop" in message
+        assert "missing='drop'" in message
 
     @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
     def test_rows_are_dropped_and_counted(self, write, tmp_path, kind):
@@ -387,7 +387,7 @@ class TestEncoding:
 
     def test_errors(self, write, tmp_path):
         path = write("e.csv", self.TEXT.encode("cp1250"))
-        assert "--encoding" in read_interactions(path).source.notes[0]
+        assert "encoding=" in read_interactions(path).source.notes[0]
         with pytest.raises(DataError, match="must be ascii text, got other bytes at byte 17"):
             read_interactions(path, encoding="ascii")
         with pytest.raises(ConfigError, match="encoding must be one that Python knows"):

@@ -86,7 +86,7 @@ class TestSQLite:
         assert "column 'user_id', row 1: an id must not be empty" in error_of(uri, query="SELECT * FROM gaps")
 
     def test_a_query_is_required(self, uri):
-        assert "a database needs query=" in error_of(uri, error=ConfigError)
+        assert "a database needs a query" in error_of(uri, error=ConfigError)
 
     def test_conditions_and_missing_ids_as_in_files(self, uri):
         data = read_interactions(uri, query="SELECT * FROM events", where="product_id = 7", training=False)

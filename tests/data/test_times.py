@@ -1,5 +1,6 @@
 """Timestamps of every format, and errors that name the first invalid row."""
 
+import warnings
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shortlist as sl
 from shortlist.data.columns import parse_duration, parse_times
 from shortlist.errors import ConfigError, DataError
 
@@ -109,7 +111,7 @@ def test_first_invalid_row_is_named(values, row, rule):
 @pytest.mark.parametrize("known", [EPOCH, "2024-05-31"])
 def test_nulls_are_named_and_counted(known):
     with pytest.raises(
-        DataError, match=r"row 2: .* must not be empty, got null in 2 of 4 rows; .*timestamp=\"\""
+        DataError, match=r"row 2: .* must not be empty, got null in 2 of 4 rows; .*timestamp=''"
     ):
         parse_times(pl.Series("when", [known, None, known, None]))
 
@@ -162,12 +164,22 @@ def test_error_suggests_formats_that_fit(text, formats):
     with pytest.raises(DataError) as caught:
         parse_times(pl.Series("date", [text]), None)
     assert [one in str(caught.value) for one in formats] == [True] * len(formats)
-    assert ("time_format=" in str(caught.value)) == bool(formats)
+    assert ("time_format='%" in str(caught.value)) == bool(formats)
     for one in formats:  # what is suggested works
         assert parse_times(pl.Series("date", [text]), one).size == 1
 
 
 def test_error_does_not_suggest_the_format_that_was_passed():
-    with pytest.raises(DataError, match=r"got '01\.01\.2024'; correct or drop such rows, or pass") as caught:
+    with pytest.raises(DataError, match=r"got '01\.01\.2024'; correct or drop such rows; or use") as caught:
         parse_times(pl.Series("date", ["01.01.2024"]), "%d.%m.%Y %H:%M")
-    assert str(caught.value).endswith("time_format='%d.%m.%Y'.")
+    assert str(caught.value).endswith("time_format='%d.%m.%Y').")
+
+
+@pytest.mark.parametrize(("first", "n_doubts"), [("0000-01-01", 1), ("1899-12-31", 1), ("1900-01-01", 0)])
+def test_years_before_1900_are_doubted(first, n_doubts):
+    table = pl.DataFrame({"user_id": ["a", "b"], "item_id": ["x", "y"], "timestamp": [first, "2024-05-01"]})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        data = sl.Interactions.from_frame(table)
+    assert [str(warning.message) for warning in caught] == list(data.source.doubts)
+    assert sum("before 1900" in doubt for doubt in data.source.doubts) == n_doubts

@@ -13,7 +13,7 @@ from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import METRICS, TimedReport, paired_test
 from shortlist.models.strict_time import find_visits, lists_over_time
-from shortlist.recommend.request import RequestOptions
+from shortlist.recommend.options import RequestOptions
 from tests.models.cases import ALL_MODELS, bits
 from tests.models.cases import fit as fit_model
 

@@ -13,7 +13,8 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataWarning, UnknownIdError
 from shortlist.models.base import ModelState
 from shortlist.models.counting import Popularity
-from shortlist.recommend.request import RequestOptions, build_request, read_sessions, request_times
+from shortlist.recommend.options import RequestOptions
+from shortlist.recommend.request import build_request, read_sessions, request_times
 
 ROWS = [("a", "x", 10), ("a", "y", 20), ("b", "x", 30), ("c", "z", 40)]
 DATA = Interactions.from_tuples(ROWS)
@@ -128,5 +129,5 @@ def test_cutoff_classes_are_refused_when_they_are_set():
         model.set_cutoff("FixedN")
     with pytest.raises(ConfigError, match="Popularity learns no boundary; use cutoff='auto'"):
         model.set_cutoff(FixedN(N=1)).recommend(cutoff="boundary")
-    with pytest.raises(ConfigError, match="filter_seen must be True, False or None, got 'no'"):
+    with pytest.raises(ConfigError, match="filter_seen must be True or False, got 'no'"):
         model.recommend(N=1, filter_seen="no")

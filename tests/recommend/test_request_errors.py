@@ -22,7 +22,7 @@ def refuse(kind, match, **request):
 
 @pytest.mark.parametrize("N", [float("nan"), float("inf"), "5", True, 0, -1, 2.5, np.array([3]), [3], 1 + 0j])
 def test_length_must_be_a_whole_number(N):
-    refuse(ConfigError, "N must be a whole number of at least 1, got .*; pass N=10", N=N)
+    refuse(ConfigError, "N must be a whole number of at least 1, got .*; leave it out for the default", N=N)
 
 
 def test_lengths_beyond_all_items_are_no_limit():

@@ -13,7 +13,7 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.cli.recommend import Options
 from shortlist.models.base import Recommender
-from shortlist.recommend.request import RequestOptions
+from shortlist.recommend.options import RequestOptions
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.schemas import RecommendBody

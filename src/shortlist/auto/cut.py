@@ -19,7 +19,7 @@ from shortlist.auto.cutoff_choice import (
     default_cutoffs,
 )
 from shortlist.core.metrics import Metric, Money
-from shortlist.core.options import Count, check_value
+from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import is_table, top_candidates
 from shortlist.cutoff.expected import ExpectedValue
@@ -248,6 +248,7 @@ class Abstention:
         )
 
 
+@explain_keywords
 def cut(
     candidates: Any,
     truth: Any,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.metrics import MAX_ITEMS, Metric, Money, check_money, metrics_to_optimize
-from shortlist.core.options import Several, check_value
+from shortlist.core.options import Several, check_value, explain_keywords
 from shortlist.cutoff import ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN, UtilityRegression
 from shortlist.cutoff.base import Cutoff, fit_cutoffs
 from shortlist.cutoff.calibration import Method
@@ -35,6 +35,7 @@ RESAMPLES = 2_000  # of the interval of the gain
 EXPECTED = {"f1": ExpectedF1, "ndcg": ExpectedNDCG}
 
 
+@explain_keywords
 def default_cutoffs(
     n_candidates: int = 100,
     *,
@@ -156,6 +157,7 @@ class SelectedCutoff:
         return f"{self.name}: {score}; {self.reason}" if self.reason else f"{self.name}: {score}"
 
 
+@explain_keywords
 def choose_cutoff(
     lists: RankedLists,
     truth: Interactions,

@@ -20,7 +20,7 @@ from shortlist.auto.validation import (
     hold_out,
 )
 from shortlist.core.metrics import Metric
-from shortlist.core.options import Positive, check_value
+from shortlist.core.options import Positive, check_value, explain_keywords
 from shortlist.cutoff import ExpectedValue
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
@@ -48,12 +48,13 @@ BUYERS_ONLY = (
     "gain and cost decide on lists that were validated only on users who interacted with something. Sent to "
     "everyone, such lists may lose money, because most users take nothing. Pass "
 )
-EVERYONE = "users='everyone' and horizon='7d' (--users everyone --horizon 7d); or "
-BUYERS = "users='buyers' (--users buyers), if only buying users see lists."
+EVERYONE = "users='everyone' and horizon='7d' (shortlist fit --users everyone --horizon 7d); or "
+BUYERS = "users='buyers' (shortlist fit --users buyers), if only buying users see lists."
 
 Models = str | Recommender | Iterable[str | Recommender]
 
 
+@explain_keywords
 def fit(
     data: Interactions | Any,
     *,

@@ -14,7 +14,8 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.models.base import Recommender
-from shortlist.recommend.request import BatchRecommender, RequestOptions
+from shortlist.recommend.options import RequestOptions
+from shortlist.recommend.request import BatchRecommender
 from shortlist.split import as_datetime
 
 N_CANDIDATES = 50  # of a model whose lists end at its boundary

@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, get_args
@@ -18,7 +18,6 @@ from cyclopts import (
     App,
     ArgumentCollection,
     CycloptsError,
-    Group,
     MissingArgumentError,
     Parameter,
     UnknownOptionError,
@@ -26,7 +25,10 @@ from cyclopts import (
 )
 from cyclopts.config import Env
 
+from shortlist.cli.flags import Shown
 from shortlist.cli.output import print_error, print_note
+from shortlist.core.options import list_options, nearest_name
+from shortlist.data.read_options import ReadOptions
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -46,6 +48,8 @@ NO_MEMORY = (
 )
 SECRET = re.compile(r"(?<=[?&])(?:[^=&]*=)([^&]{3,})")  # values of options in a URI
 
+SETTABLE = ("model", "set", "seed", "config")  # by environment variables, beside the options of readers
+
 # Commands are imported when they run, so `shortlist --help` shows these summaries.
 COMMANDS = {
     "demo": "Train on a shop's purchases and compare dynamic list lengths with the best fixed N.",
@@ -53,7 +57,7 @@ COMMANDS = {
     "fit": "Train a model, choose a stopping rule on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
     "cut": "Choose where the lists of any ranker or search engine end.",
-    "allocate": "Spend a number of items where they are expected to earn most.",
+    "allocate": "Write to whom it pays, and show what they are most likely to take.",
     "evaluate": "Evaluate lists from any source against what users did next.",
     "experiment": "Compare ways to make lists on live traffic; it may be looked at every day.",
     "serve": "Serve a model over HTTP, with a dashboard.",
@@ -92,23 +96,22 @@ def build(command: str | None = None) -> App:
     return app
 
 
+def flags_of_command(tokens: Sequence[str]) -> list[str]:
+    """The names of the flags of a command line's command; empty if it names no command."""
+    app = build()
+    _, apps, _ = app.parse_commands(tokens)
+    if apps[-1].default_command is None:
+        return []
+    with app.app_stack(apps):
+        arguments = apps[-1].assemble_argument_collection()
+    return [name.removeprefix("--") for argument in arguments for name in argument.names if name[:2] == "--"]
+
+
 def apply_environment(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
     """Let SHORTLIST_USER_ID=customer set --user_id unless the flag is given; output paths are never set."""
-    from shortlist.cli.arguments import COLUMNS, PARAMETERS, PREFIX  # with the readers
-
-    settable = ArgumentCollection(  # type: ignore[no-untyped-call]
-        argument
-        for argument in arguments
-        if argument.name == "--model" or _is_in(argument.parameter.group, (COLUMNS, PARAMETERS))
-    )
-    Env(PREFIX, command=False)(app, commands, settable)
-
-
-def _is_in(groups: object, panels: tuple[Group, ...]) -> bool:
-    """Whether a flag of these groups is in one of the panels."""
-    names = [panel.name for panel in panels]
-    given = groups if isinstance(groups, tuple) else (groups,)
-    return any(group.name in names for group in given if isinstance(group, Group))
+    names = {f"--{name}" for name in (*list_options(ReadOptions, "flag"), *SETTABLE)}
+    settable = ArgumentCollection(argument for argument in arguments if argument.name in names)  # type: ignore[no-untyped-call]
+    Env("SHORTLIST_", command=False)(app, commands, settable)
 
 
 def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -124,11 +127,15 @@ def check_whole_numbers(app: App, commands: tuple[str, ...], arguments: Argument
                 raise ConfigError(f"{argument.name} must be a whole number, got {token.value}; round it.")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def run_command(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; invalid input never causes a traceback."""
     if argv is None:
         prepare_process()
     tokens = list(sys.argv[1:] if argv is None else argv)
+    if tokens and tokens[-1] == "--help-all":
+        tokens[-1], Shown.everything = "--help", True
+    else:
+        Shown.everything = False
     interrupts: list[int] = []
     try:
         with sane_width(), record_interrupts(interrupts):
@@ -232,7 +239,8 @@ def report_failure(error: BaseException, tokens: Sequence[str] = ()) -> int:
     """Print a failure in one sentence, without the passwords in the arguments, and return its exit code."""
     if isinstance(error, BrokenPipeError):
         return PIPE_CLOSED  # the reader of the pipe is closed (`| head`): exit silently
-    sentence, code = explain_failure(error)
+    names_parameter = isinstance(error, ShortlistError) and error.parameter is not None
+    sentence, code = explain_failure(error, flags_of_command(tokens) if names_parameter and tokens else None)
     if code == INTERNAL_ERROR and os.environ.get("SHORTLIST_TRACEBACK"):
         trace = "".join(traceback.format_exception(error))
         sys.stderr.write(printable(redact(hide_arguments(trace, tokens)), keep="\n"))
@@ -240,8 +248,8 @@ def report_failure(error: BaseException, tokens: Sequence[str] = ()) -> int:
     return print_error(hide_arguments(sentence, tokens), code)
 
 
-def explain_failure(error: BaseException) -> tuple[str, int]:
-    """One sentence about a failure, and the exit code."""
+def explain_failure(error: BaseException, flags: Collection[str] | None = None) -> tuple[str, int]:
+    """One sentence about a failure, and the exit code; it names the flag if the command has it."""
     if is_interrupt(error):
         return "interrupted by Ctrl-C.", INTERRUPTED
     if is_out_of_memory(error):
@@ -250,13 +258,14 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
             INVALID_INPUT,
         )
     if isinstance(error, ShortlistError):
-        named = error.parameter is None or f"--{error.parameter}" in str(error)
-        flag = "" if named else f" (On the command line: --{error.parameter}.)"
+        name = error.parameter
+        is_flag = name is not None and (flags is None or name in flags) and f"--{name}" not in str(error)
+        flag = f" (On the command line: --{name}.)" if is_flag else ""
         return f"{error}{flag}", INVALID_INPUT
     if isinstance(error, MissingArgumentError) and "MODEL" in str(error):
         hint = "write the file of the model first, as in shortlist recommend shop.shortlist --user u1 u2"
         return f"{error} If it follows --user, {hint}.", INVALID_INPUT
-    if isinstance(error, UnknownOptionError) and (option := find_other_case(error)):
+    if isinstance(error, UnknownOptionError) and (option := find_option(error)):
         return f"Unknown option: {error.token.keyword}. Did you mean {option}?", INVALID_INPUT
     if isinstance(error, UnusedCliTokensError):
         first = printable((error.unused_tokens or [""])[0])
@@ -271,11 +280,12 @@ def explain_failure(error: BaseException) -> tuple[str, int]:
     return f"{sentence} (set SHORTLIST_TRACEBACK=1 for the traceback).", INTERNAL_ERROR
 
 
-def find_other_case(error: UnknownOptionError) -> str | None:
-    """The option that differs from the unknown one only in upper and lower case, such as --N for --n."""
-    given = (error.token.keyword or "").lower()
-    names = (name for argument in error.argument_collection if argument.parse for name in argument.names)
-    return next((name for name in names if name.lower() == given), None)
+def find_option(error: UnknownOptionError) -> str | None:
+    """The option that an unknown one probably means."""
+    arguments = (argument for argument in error.argument_collection if argument.parse)
+    names = [name.removeprefix("--") for argument in arguments for name in argument.names]
+    near = nearest_name((error.token.keyword or "").lstrip("-"), names)
+    return f"--{near}" if near else None
 
 
 def hide_arguments(text: str, tokens: Sequence[str]) -> str:

@@ -3,20 +3,22 @@
 import os
 import tomllib
 import warnings
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 import shortlist as sl
+from shortlist.cli.flags import RARE_FLAGS, flags_of
 from shortlist.cli.output import print_note
-from shortlist.data.columns import ReadOptions
-from shortlist.errors import ConfigError, DataError, DataWarning
+from shortlist.data.read_options import ReadOptions, name_flags, without_options
+from shortlist.errors import ConfigError, DataError, DataWarning, ShortlistError
 from shortlist.text import redact_uri
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from shortlist.data.columns import DataSource
     from shortlist.data.interactions import Interactions
@@ -44,8 +46,11 @@ PARAMETERS = Group(
 PREFIX = "SHORTLIST_"  # of environment variables
 
 
-Reading = Annotated[ReadOptions, Parameter(name="*", group=COLUMNS)]
-BY_NAME = ReadOptions()
+if TYPE_CHECKING:
+    Reading = ReadOptions
+else:
+    Reading = flags_of(ReadOptions, group=COLUMNS)
+BY_NAME = Reading()
 ValidationName = Literal["last-basket", "by-time"]
 VALIDATIONS: dict[str, Literal["last_basket", "by_time"]] = {
     "last-basket": "last_basket",
@@ -69,8 +74,8 @@ class Params:
     """
 
     set: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = ()
-    seed: int | None = None
-    config: Path | None = None
+    seed: Annotated[int | None, Parameter(group=RARE_FLAGS)] = None
+    config: Annotated[Path | None, Parameter(group=RARE_FLAGS)] = None
 
     def given(self) -> dict[str, Any]:
         """The parameters that were set by flags or in the environment, by name."""
@@ -175,20 +180,23 @@ def read_settings(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def read_source(
-    source: str, reading: ReadOptions = BY_NAME, *, training: bool = True, quiet: bool = False
+    source: str, reading: Reading | None = None, *, training: bool = True, quiet: bool = False
 ) -> "Interactions":
-    """Read interactions and print what was found, unless `quiet`; a plain word is the name of a dataset."""
-    with warnings.catch_warnings():
+    """Read interactions and print what was found, unless `quiet`; a plain word is the name of a dataset.
+
+    Without `reading`, the command has no flags for it.
+    """
+    with warnings.catch_warnings(), advise_flags(reading):
         warnings.simplefilter("ignore", DataWarning)  # printed below
         if _is_dataset(source):
-            if reading.min_rating is not None:
+            if reading is not None and reading.min_rating is not None:
                 raise ConfigError(
                     "min_rating needs a file with ratings, got the name of a dataset, which has no weights; "
                     "leave it out."
                 )
             data = sl.load_dataset(source, progress=print_note)
         else:
-            data = sl.read_interactions(source, training=training, **asdict(reading))
+            data = sl.read_interactions(source, training=training, **vars(reading or BY_NAME))
     if quiet:
         return data
     merged = f"; {data.duplicates:,} duplicate rows merged" if data.duplicates else ""
@@ -204,7 +212,7 @@ def read_source(
             f"the rows are repeats{days}"
         )
     if data.source is not None:
-        _print_source(data.source)
+        _print_source(data.source, () if reading is None else vars(reading))
     if data.weight is not None and training:
         print_note(
             "weights (ratings, quantities, …) count if the model takes --set weighting=linear, log or cap"
@@ -217,19 +225,33 @@ def _is_dataset(source: str) -> bool:
     return not Path(source).exists() and not any(character in source for character in "./\\:*")
 
 
-def _print_source(source: "DataSource") -> None:
-    """Print which columns were used, notes and doubts."""
+@contextmanager
+def advise_flags(reading: object | None) -> "Iterator[None]":
+    """Let errors advise the flags of a command instead of options of `read_interactions`."""
+    if reading is None:
+        with without_options():
+            yield
+        return
+    try:
+        yield
+    except ShortlistError as error:
+        raise type(error)(name_flags(str(error), vars(reading)), parameter=error.parameter) from None
+
+
+def _print_source(source: "DataSource", flags: "Collection[str]" = ()) -> None:
+    """Print which columns were used, notes and doubts; advice that needs other flags is left out."""
     print_note(source.describe())
     for note in source.notes:
-        print_note(f"{'warning' if note in source.doubts else 'note'}: {note}")
+        print_note(f"{'warning' if note in source.doubts else 'note'}: {name_flags(note, flags)}")
 
 
 def read_content(path: Path, groups: "Iterable[str] | None" = None) -> "Items":
     """Read the content of items, with the columns of `groups` as categories; print which are used."""
-    items = sl.read_items(path, categories=None if groups is None else list(groups))
+    with without_options():
+        items = sl.read_items(path, categories=None if groups is None else list(groups))
     print_note(f"{path}: {items}")
     for note in items.source.notes:
-        print_note(f"note: {note}")
+        print_note(f"note: {name_flags(note, ())}")
     return items
 
 
@@ -260,14 +282,11 @@ def read_lists(path: Path, what: str = "items") -> "RankedLists":
     from shortlist.data.lists import describe_columns
     from shortlist.data.rankings import read_candidate_table
 
+    frame = read_candidate_table(path)
     try:
-        frame = read_candidate_table(path)
         lists = sl.RankedLists.from_frame(frame)
     except DataError as error:
-        if error.parameter is None:
-            raise
-        rule = str(error).partition(" Pass ")[0]
-        raise DataError(f"{path}: {rule} Rename the column in the file of lists.") from None
+        raise DataError(f"{path}: {error}") from None
     columns = describe_columns(frame.columns)
     print_note(f"{path}: {len(lists):,} lists, {lists.items.size:,} {what}; {columns}")
     return lists

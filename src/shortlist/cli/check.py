@@ -1,11 +1,13 @@
 """`shortlist check`: what is in the data before a model learns from it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import shortlist as sl
 from shortlist.cli.arguments import BY_NAME, Reading, Source, read_source
 from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.core.files import check_writable, write_text
+from shortlist.data.read_options import name_flags
 
 
 def check_command(
@@ -34,6 +36,10 @@ def check_command(
     """
     check_writable(report)
     check = sl.check_data(read_source(source, reading, quiet=True))
+    notes, doubts = (
+        [name_flags(text, vars(reading)) for text in part] for part in (check.notes, check.doubts)
+    )
+    check = replace(check, notes=tuple(notes), doubts=tuple(doubts))
     if report is not None:
         from shortlist.data.profile import render_page
 

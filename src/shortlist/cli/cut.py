@@ -175,10 +175,12 @@ def read_sized(path: Path, flags: CutFlags) -> "RankedLists":
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
     """Read interactions or judgments and print what was recognized."""
     from shortlist.data.rankings import read_outcomes
+    from shortlist.data.read_options import without_options
 
     if path is None:
         return None
-    data = read_outcomes(path)
+    with without_options():
+        data = read_outcomes(path)
     print_note(
         f"{name} {path}: {data.n_rows:,} rows, {data.active_users.size:,} users, {data.n_items:,} items"
     )

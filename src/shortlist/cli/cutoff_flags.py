@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from shortlist.cli.flags import flag_of, join_flags
 from shortlist.core.metrics import Money, metrics_to_optimize
-from shortlist.cutoff import Budget, Cutoff, ExpectedValue, Guarantee
+from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError, warn
 from shortlist.models.base import model_names
@@ -36,36 +37,15 @@ RULES = {  # the flags that belong together, and the cutoffs that have them
 }
 
 
+KINDS: tuple[type[Cutoff], ...] = (*CUTOFFS.values(), ExpectedF1)  # the last one that has a flag explains it
+FLAGS = {flag: kind for kind in KINDS for flag in kind.flags}
+CutoffValues = join_flags(flag_of(kind, flag, is_optional=True) for flag, kind in FLAGS.items())
+
+
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True)
-class CutoffFlags:
-    """Which users get an empty list.
-
-    Parameters
-    ----------
-    coverage
-        Share of users who get a list, such as 0.7; the least certain get none.
-    floor
-        Lists with a lower expected F1 (or NDCG) stay empty, such as 0.2.
-    gain
-        Value of an item that the user takes, as in ExpectedValue; default: 1.
-    cost
-        Cost of an item that the user does not take; default: 0.1.
-    items_per_list
-        Items per list on average, the most valuable ones over all users, such as 0.5.
-    min_precision
-        Guarantee this mean precision, such as 0.2; other users get no list.
-    confidence
-        Confidence of the guarantee; default: 0.95.
-    """
-
-    coverage: float | None = None
-    floor: float | None = None
-    gain: float | None = None
-    cost: float | None = None
-    items_per_list: float | None = None
-    min_precision: float | None = None
-    confidence: float | None = None
+class CutoffFlags(CutoffValues):  # type: ignore[misc, valid-type]
+    """Which users get an empty list: the flags of all cutoffs."""
 
     def given(self) -> dict[str, float]:
         """The flags that were set."""

@@ -96,8 +96,9 @@ def demo_command(
     show_comparison(result)
     show_text("")
     show_paragraph(
-        "Three lists: a long one, a short one, and an empty one. By default all of these users get a list; "
-        f"with --coverage {COVERAGE:g} the least certain ones get none. ✓ marks items of the next basket."
+        "Three lists: a long one, a short one, and an empty one. By default all of these users get a "
+        f"list; with shortlist fit --coverage {COVERAGE:g} the least certain ones get none. ✓ marks items of "
+        "the next basket."
     )
     show_text("")
     for shown in examples:

@@ -1,8 +1,6 @@
 """Tables of lists and the summary of a model, as several commands show them."""
 
-import re
 from collections.abc import Collection, Iterable, Sequence
-from inspect import getdoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,13 +189,3 @@ def summarize_model(model: "Recommender", path: Path) -> dict[str, Any]:
         "reason": None if model.selection_ is None else model.selection_.reason,
         "held_out": None if model.selection_ is None else model.selection_.held_out,
     }
-
-
-def describe_parameters(cls: type) -> dict[str, str]:
-    """First sentence of every parameter in a NumPy-style docstring."""
-    _, _, section = (getdoc(cls) or "").partition("Parameters\n----------\n")
-    meanings = {}
-    for names, text in re.findall(r"^(\w[\w, ]*)\n((?:    .*\n?)+)", section, re.MULTILINE):
-        sentence = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
-        meanings.update(dict.fromkeys(names.split(", "), sentence))
-    return meanings

@@ -10,8 +10,10 @@ import numpy as np
 
 import shortlist as sl
 from shortlist.cli.arguments import BY_NAME, Reading, ServedModel, Store, read_source
+from shortlist.cli.flags import flags_of
 from shortlist.cli.output import Json, show_json, show_text
 from shortlist.errors import ConfigError
+from shortlist.serve.options import ExperimentOptions
 
 if TYPE_CHECKING:
     from shortlist.serve.experiments import Arm, LiveExperiment
@@ -22,6 +24,14 @@ ReplayedEvent = namedtuple("ReplayedEvent", "item_id received time")
 NUMBERS = {"share": float, "N": int, "min_items": int, "max_items": int}
 
 
+if TYPE_CHECKING:
+    Options = ExperimentOptions
+    DEFAULTS: ExperimentOptions
+else:
+    Options = flags_of(ExperimentOptions)
+    DEFAULTS = Options()
+
+
 def experiment_command(
     action: Literal["plan", "start", "status", "stop"],
     model: ServedModel,
@@ -29,16 +39,7 @@ def experiment_command(
     *,
     name: str | None = None,
     arm: tuple[str, ...] = (),
-    metric: Literal["hits", "hits_per_item", "value", "f1", "empty"] = "hits",
-    window_days: float = 7.0,
-    gain: float = 1.0,
-    cost: float = 0.0,
-    contact_cost: float = 0.0,
-    max_hits: int = 20,
-    guardrail: tuple[str, ...] = (),
-    smallest_effect: float | None = None,
-    confidence: float = 0.95,
-    planned_users: int | None = None,
+    options: Options = DEFAULTS,
     test: str | None = None,
     users_per_day: float | None = None,
     db: Store = None,
@@ -67,26 +68,6 @@ def experiment_command(
         Name of the experiment; status: the latest.
     arm
         NAME:share=0.5,N=10; also model, cutoff, min_items, max_items. Repeat it; first: baseline.
-    metric
-        What decides.
-    window_days
-        Days after the first list of a user in which events count.
-    gain
-        What a hit earns, for the metric value.
-    cost
-        What a shown item costs.
-    contact_cost
-        What a list with items costs.
-    max_hits
-        Hits of one user that count at most; the value is limited to what they earn.
-    guardrail
-        METRIC=0.02: it may become worse by at most this. Repeat it.
-    smallest_effect
-        The smallest difference that matters.
-    confidence
-        Probability that no interval is ever wrong.
-    planned_users
-        Users with which it is to end, from plan; the interval is narrowest there.
     test
         plan: what users did next, as a file; the model must not know it.
     users_per_day
@@ -101,16 +82,7 @@ def experiment_command(
         experiment = LiveExperiment(
             name=name or ("plan" if action == "plan" else ""),
             arms=tuple(parse_arm(text) for text in arm),
-            metric=metric,
-            window_days=window_days,
-            gain=gain,
-            cost=cost,
-            contact_cost=contact_cost,
-            max_hits=max_hits,
-            guardrails=dict(parse_guardrail(text) for text in guardrail),
-            smallest_effect=smallest_effect,
-            confidence=confidence,
-            planned_users=planned_users,
+            **{**vars(options), "guardrails": dict(map(parse_guardrail, options.guardrails))},
         )
     if action == "plan":
         return show_plan(experiment, model, test, users_per_day, reading, json=json)
@@ -167,7 +139,7 @@ def parse_guardrail(text: str) -> tuple[str, float]:
     try:
         return metric, float(margin)
     except ValueError:
-        raise ConfigError(f"--guardrail must be METRIC=0.02, got {text!r:.60}; correct it.") from None
+        raise ConfigError(f"--guardrails must be METRIC=0.02, got {text!r:.60}; correct it.") from None
 
 
 # ---------------------------------------------------------------------- the plan

@@ -36,6 +36,7 @@ from shortlist.cli.cutoff_flags import (
     build_cutoff,
 )
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
+from shortlist.cli.flags import RARE_FLAGS
 from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Metric, Money
@@ -95,11 +96,11 @@ class FitFlags:
 
     out: Path = Path("model.shortlist")
     model: ModelName | None = None
-    trials: int | None = None
+    trials: Annotated[int | None, Parameter(group=RARE_FLAGS)] = None
     metric: MetricName | None = None
     cutoff: CutoffName = "auto"
-    seen: Literal["auto", "keep", "drop"] = "auto"
-    validation: ValidationName = "last-basket"
+    seen: Annotated[Literal["auto", "keep", "drop"], Parameter(group=RARE_FLAGS)] = "auto"
+    validation: Annotated[ValidationName, Parameter(group=RARE_FLAGS)] = "last-basket"
     users: Literal["buyers", "everyone"] | None = None
     horizon: str | None = None
     test: Path | None = None
@@ -396,7 +397,7 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
         show(model.selection_)
         warn_of_score(model.selection_)
     name = printable(path)
-    other = boundary_name(model) if model.has_boundary else "none; recommend needs --N"
+    other = boundary_name(model) if model.has_boundary else "none; shortlist recommend needs --N"
     rule = about["stopping_rule"] or other
     show_text(f"{about['class']}, trained on {about['rows']:,} rows: {name}")
     show_text(f"Choosing and training took {seconds} s")

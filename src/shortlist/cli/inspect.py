@@ -1,13 +1,13 @@
 """`shortlist inspect`: show what a saved model contains, or the parameters of a model by name."""
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, get_args
 
 import shortlist as sl
 from shortlist.cli.arguments import Model
 from shortlist.cli.cutoff_flags import ModelName
-from shortlist.cli.display import describe_parameters, lengths_table, sample_lists, summarize_model
+from shortlist.cli.display import lengths_table, sample_lists, summarize_model
 from shortlist.cli.output import Json, show, show_json, show_table
+from shortlist.core.options import describe_options
 
 if TYPE_CHECKING:
     from shortlist.models.base import Recommender
@@ -56,11 +56,10 @@ def inspect_class(name: str, json: bool) -> None:
     from shortlist.models.base import find_model_class
 
     model = find_model_class(name)
-    meanings = describe_parameters(model)
-    rows = [(field.name, str(field.default), meanings.get(field.name, "")) for field in fields(model)]
+    rows = describe_options(model)
     if json:
-        return show_json({name: {"default": default, "meaning": text} for name, default, text in rows})
-    return show_table((f"parameter of {name}", "default", "meaning"), rows)
+        return show_json({row.name: row._asdict() for row in rows})
+    return show_table((f"parameter of {name}", "rule", "default", "meaning"), rows)
 
 
 def show_facts(about: dict[str, Any], *tables: str) -> None:

@@ -1,10 +1,10 @@
 """`shortlist recommend`: lists of a saved model, printed or written to a file."""
 
 import glob
-from dataclasses import Field, dataclass, fields, make_dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -20,17 +20,18 @@ from shortlist.cli.cutoff_flags import NO_CUTOFF_FLAGS, CutoffFlags, adjust_cuto
 from shortlist.cli.display import (
     count_empty,
     describe_empty,
-    describe_parameters,
     lengths_table,
     list_as_json,
     list_table,
     parse_words,
     rows_of,
 )
+from shortlist.cli.flags import flags_of
 from shortlist.cli.output import Json, print_note, show, show_json, show_text
 from shortlist.data.lists import FORMATS
+from shortlist.data.read_options import without_options
 from shortlist.errors import ConfigError, DataError, UnknownIdError
-from shortlist.recommend.request import RequestOptions
+from shortlist.recommend.options import RequestOptions
 from shortlist.text import printable
 
 if TYPE_CHECKING:
@@ -44,60 +45,32 @@ BOUNDARY: Literal["boundary"] = "boundary"
 WITHHELD = 5  # candidates shown below the end of the list
 
 
-def _flag(option: Field[Any], text: str) -> tuple[str, Any, Any]:
-    """Name, type and default of a flag that is written as in Python."""
-    negative = f"--no_{option.name}" if bool in get_args(option.type) else ()
-    return option.name, Annotated[option.type, Parameter(help=text, negative=negative)], option.default
-
-
-HELP = describe_parameters(RequestOptions)
-PlainOptions = make_dataclass(
-    "PlainOptions",
-    [_flag(option, HELP.get(option.name, "")) for option in fields(RequestOptions)],
-    frozen=True,
-)
+RequestFlags = flags_of(RequestOptions)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Options(PlainOptions):  # type: ignore[misc, valid-type]
-    """The options of a request; those that are files or texts on the command line are defined here.
+class Options(RequestFlags):  # type: ignore[misc, valid-type]
+    """The options of a request, as flags.
 
     Parameters
     ----------
-    cutoff
-        Stopping rule instead of the saved one: boundary, or a file with a fitted cutoff.
-    max_per_group
-        Items of one group in a list, as FIELD=NUMBER, such as category=2.
-    candidates
-        Recommend only these items: a text file with one item id per line.
-    exclude
-        Never recommend these items: a text file with one item id per line.
-    history
-        File with interactions to use instead of the known histories, with --spark a folder; not stored.
     items
         File with new items and their content; the columns are those of fit --items.
-    at
-        Time of the recommendation, such as 2024-05-01; default: the last event.
-    fallback
-        What to recommend instead of an empty list.
     """
 
-    cutoff: str | None = None
-    max_per_group: Annotated[tuple[str, ...], Parameter(consume_multiple=True, show_default=False)] = ()
-    candidates: Path | None = None
-    exclude: Path | None = None
-    history: Path | None = None
     items: Path | None = None
-    at: str | None = None
-    fallback: Literal["popular"] | None = None
 
-    def request(self, items: "IdMap", cutoff: "Cutoff | Literal['auto', 'boundary']") -> dict[str, Any]:
+    def request(
+        self, items: "IdMap", cutoff: "Cutoff | Literal['auto', 'boundary']", *, with_history: bool = True
+    ) -> dict[str, Any]:
         """The options of the request."""
         values = {name: value for name, value in vars(self).items() if name != "items"}
         for name in ("candidates", "exclude"):
             values[name] = None if values[name] is None else read_ids(values[name], items, name)
-        history = None if self.history is None else sl.read_interactions(self.history)
+        with without_options():
+            path = self.history if with_history else None
+            history = None if path is None else sl.read_interactions(path)
         groups = parse_group_limits(self.max_per_group)
         return values | {"cutoff": cutoff, "history": history, "max_per_group": groups}
 
@@ -193,7 +166,7 @@ def recommend_on_spark(
         add_content(fitted, options.items, parse_group_limits(options.max_per_group))
     cutoff = pick_cutoff(fitted, fitted.cutoff_, options, cutoff_flags)
     df = read_folder(open_session(master), options.history)
-    request = replace(options, history=None).request(fitted.items_, cutoff)
+    request = options.request(fitted.items_, cutoff, with_history=False)
     about = save_lists(sl.spark.recommend(df, fitted, **request), out)
     if json:
         return show_json(about)

@@ -2,22 +2,30 @@
 
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
+
+from shortlist.cli.flags import flags_of
 from shortlist.cli.output import print_note
+from shortlist.core.options import help_texts
 from shortlist.errors import ConfigError
+from shortlist.serve.config import ServeConfig, load_config
 from shortlist.text import redact_uri
+
+if TYPE_CHECKING:
+    Settings = ServeConfig
+    NO_SETTINGS: ServeConfig
+else:
+    Settings = flags_of(ServeConfig, is_settings=True)
+    NO_SETTINGS = Settings()
 
 
 def serve_command(
-    model: str | None = None,
+    model: Annotated[str | None, Parameter(help=help_texts(ServeConfig)["model"])] = None,
     /,
     *,
-    db: str | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    workers: int | None = None,
-    token_file: str | None = None,
-    log_share: float | None = None,
+    flags: Settings = NO_SETTINGS,
     config: Path | None = None,
 ) -> None:
     """Serve a model over HTTP, with a dashboard.
@@ -31,42 +39,16 @@ def serve_command(
 
     Parameters
     ----------
-    model
-        A saved model, such as shop.shortlist.
-    db
-        Event store: sqlite:///file or postgresql://…; default: a file beside the model.
-    host
-        Address to listen on; default: 127.0.0.1.
-    port
-        Port to listen on; default: 8000.
-    workers
-        Processes that answer requests; default: 1.
-    token_file
-        File of hashed tokens, from `shortlist service token`; needed beyond loopback.
-    log_share
-        Share of lists that are logged; default: 1.
     config
         TOML file with any of the settings.
     """
     try:
-        from shortlist.serve.config import load_config
         from shortlist.serve.run import run_service
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"the service needs {error.name}, which is not installed; run pip install {error.name}."
         ) from None
-    settings = load_config(
-        {
-            "model": model,
-            "db": db,
-            "host": host,
-            "port": port,
-            "workers": workers,
-            "token_file": token_file,
-            "log_share": log_share,
-        },
-        file=config,
-    )
+    settings = load_config({"model": model, **vars(flags)}, file=config)
     check_port(settings.host, settings.port)
     address = f"http://{f'[{settings.host}]' if ':' in settings.host else settings.host}:{settings.port}/"
 

@@ -22,18 +22,24 @@ from typing import (
     ClassVar,
     Literal,
     NamedTuple,
+    ParamSpec,
+    Protocol,
     TypeVar,
     Union,
     cast,
     get_args,
     get_origin,
     get_type_hints,
+    overload,
 )
 
 from shortlist.errors import ConfigError
 from shortlist.text import short_repr
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+Note = TypeVar("Note")
+Result = TypeVar("Result", covariant=True)
+OptionNames = ParamSpec("OptionNames")
 MAX_WHOLE = 2**31 - 1
 MAX_SEED = 2**63 - 1
 MAX_NUMBER = 1e12  # sums and products of larger ones could overflow in single precision
@@ -78,6 +84,12 @@ class Below(Bound):
     name, words = "lt", "below"
 
 
+class MaxLength(Bound):
+    """The highest number of characters."""
+
+    name, words = "max_length", "at most"
+
+
 class Choices(NamedTuple):
     """The texts that are allowed, if other packages can add to them."""
 
@@ -90,17 +102,30 @@ class Choices(NamedTuple):
         return value
 
 
-class Help(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Help:
     """What an option means, in one line, and an example of its value."""
 
     text: str
     example: Any = None
 
 
+class Rare(Help):
+    """The help of an option that is rarely needed: `--help-all` shows its flag."""
+
+
 class Only(NamedTuple):
     """Where an option is offered beside Python, if not everywhere: as a "flag", in bodies of "http"."""
 
     places: tuple[str, ...] = ()
+
+
+class Form(NamedTuple):
+    """The type of an option as a flag or over HTTP, if it is not that of Python; the help of the flag."""
+
+    flag: Any = None
+    http: Any = None
+    help: str = ""
 
 
 Count = Annotated[int, AtLeast(1), AtMost(MAX_WHOLE)]
@@ -131,6 +156,11 @@ def split_annotation(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
     return annotation, ()
 
 
+def find_note(annotation: Any, kind: type[Note]) -> Note | None:
+    """The first constraint of a class."""
+    return next((note for note in split_annotation(annotation)[1] if isinstance(note, kind)), None)
+
+
 def describe_rule(annotation: Any, value: Any = None) -> str:
     """What the values must be, such as "a number above 0 and at most 10"."""
     rules = dict.fromkeys(_list_rules(annotation, (), value))
@@ -149,9 +179,19 @@ def _list_rules(annotation: Any, outer: tuple[Any, ...], value: Any) -> list[str
     if kind in (int, float):
         bounds = [c for c in constraints if isinstance(c, Bound) and not _is_hidden(c, value)]
         return [f"a {'whole ' if kind is int else ''}number{_describe_bounds(bounds)}"]
-    names_of_types = {bool: "True or False", str: "a text", NoneType: "", tuple: "a list", list: "a list"}
-    name = names_of_types.get(get_origin(kind) or kind, f"a {getattr(kind, '__name__', kind)}")
+    name = TYPE_NAMES.get(get_origin(kind) or kind, f"a {getattr(kind, '__name__', kind)}")
     return [name] if name else []
+
+
+TYPE_NAMES = {
+    bool: "True or False",
+    str: "a text",
+    NoneType: "",
+    tuple: "a list",
+    list: "a list",
+    Mapping: "a dictionary",
+    Callable: "a function",
+}
 
 
 def _is_hidden(bound: Bound, value: Any) -> bool:
@@ -245,9 +285,11 @@ def strict_type(annotation: Any, outer: tuple[Any, ...] = ()) -> Any:
     constraints = (*outer, *inner)
     if get_origin(kind) in (Union, UnionType):
         return reduce(or_, [strict_type(part, constraints) for part in get_args(kind)])
-    if kind in (int, float):
-        limits: dict[str, Any] = {c.name: c.value for c in constraints if isinstance(c, Bound)}
+    limits: dict[str, Any] = {c.name: c.value for c in constraints if isinstance(c, Bound)}
+    if kind in (int, float) or (kind is str and limits):
         return Annotated[kind, Field(**limits)]
+    if get_origin(kind) in (list, dict, Mapping):
+        return get_origin(kind)[*map(strict_type, get_args(kind))]
     choices = next((choices for choices in constraints if isinstance(choices, Choices)), None)
     if kind is str and choices is not None:
         return Annotated[str, AfterValidator(choices.check)]
@@ -347,6 +389,11 @@ def list_options(declaration: type, place: str | None = None) -> dict[str, Field
     }
 
 
+def find_default(declaration: type, name: str) -> Any:
+    """The default of an option; MISSING if it has none."""
+    return next(field.default for field in fields(declaration) if field.name == name)
+
+
 def describe_options(declaration: type, place: str | None = None) -> list[OptionRow]:
     """What the docs say about the options: name, rule, default and help."""
     annotations, texts = annotations_of(declaration), help_texts(declaration)
@@ -368,42 +415,55 @@ def help_texts(declaration: type) -> dict[str, str]:
     for names, text in re.findall(r"^(\w[\w, ]*)\n((?:    .*\n?)+)", section, re.MULTILINE):
         sentence = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
         texts.update(dict.fromkeys(names.split(", "), sentence))
-    for name, annotation in annotations_of(declaration).items():
-        for note in split_annotation(annotation)[1]:
-            if isinstance(note, Help):
-                texts[name] = note.text
-    return texts
+    notes = {name: find_note(annotation, Help) for name, annotation in annotations_of(declaration).items()}
+    return texts | {name: note.text for name, note in notes.items() if note is not None}
 
 
-def show_options(options: type) -> Callable[[AnyFunction], AnyFunction]:
-    """Show the fields of a dataclass as keywords of a function that takes them as `**options`.
+class TakesOptions(Protocol[OptionNames, Result]):
+    """A function whose keywords are the fields of a declaration; type checkers and editors read this."""
 
-    help() and completion read this signature; type checkers read the annotation of `**options`. An unknown
-    keyword raises TypeError, as for any other function.
+    @overload
+    def __call__(
+        self,
+        first: Any = None,
+        second: Any = None,
+        /,
+        *args: OptionNames.args,
+        **options: OptionNames.kwargs,
+    ) -> Result: ...
+
+    @overload
+    def __call__(self, *args: Any, **options: Any) -> Result: ...
+
+
+def take_options(
+    declaration: Callable[OptionNames, Any],
+) -> Callable[[Callable[..., Result]], TakesOptions[OptionNames, Result]]:
+    """Give a function the fields of a declaration as keywords; it gets them as its argument `options`.
+
+    help() and completion show the fields. A wrong keyword raises TypeError that names the nearest one.
     """
-    keywords = [
-        Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in fields(options)
-    ]
+    options = fields(cast("Any", declaration))
+    names = {option.name for option in options}
 
-    def show(function: AnyFunction) -> AnyFunction:
-        *others, _ = (shown := signature(function)).parameters.values()
-        first = [each for each in others if each.kind != Parameter.KEYWORD_ONLY]
-        last = [each for each in others if each.kind == Parameter.KEYWORD_ONLY]
-        allowed = [each.name for each in (*first, *keywords, *last)]
+    def decorate(function: Callable[..., Result]) -> TakesOptions[OptionNames, Result]:
+        plain = signature(function)
+        arguments = [argument for name, argument in plain.parameters.items() if name != "options"]
+        first = [argument for argument in arguments if argument.kind != Parameter.KEYWORD_ONLY]
+        last = [argument for argument in arguments if argument.kind == Parameter.KEYWORD_ONLY]
+        keywords = [
+            Parameter(option.name, Parameter.KEYWORD_ONLY, default=option.default, annotation=option.type)
+            for option in options
+        ]
+        shown = plain.replace(parameters=[*first, *keywords, *last])
 
         @wraps(function)
-        def call(*args: Any, **given: Any) -> Any:
-            unknown = next((name for name in given if name not in allowed), None)
-            if unknown is not None:
-                near = get_close_matches(unknown, allowed, n=1)
-                hint = f". Did you mean {near[0]!r}?" if near else ""
-                raise TypeError(
-                    f"{function.__name__}() got an unexpected keyword argument {unknown!r:.60}{hint}"
-                )
-            return function(*args, **given)
+        def call(*args: Any, **keywords: Any) -> Result:
+            check_keywords(function.__name__, keywords, [name for name in shown.parameters if name != "self"])
+            chosen = {name: keywords.pop(name) for name in names & keywords.keys()}
+            return function(*args, **keywords, options=declaration(**chosen))  # type: ignore[call-arg]
 
-        call.__signature__ = shown.replace(parameters=[*first, *keywords, *last])  # type: ignore[attr-defined]
-        return cast("AnyFunction", call)
+        call.__signature__ = shown  # type: ignore[attr-defined]
+        return cast("TakesOptions[OptionNames, Result]", call)
 
-    return show
+    return decorate

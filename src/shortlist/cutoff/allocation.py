@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.core.options import AtLeast, AtMost, Count, Whole, check_value, is_number
+from shortlist.core.options import AtLeast, AtMost, Count, Whole, check_value, explain_keywords, is_number
 from shortlist.core.ragged import row_lengths
 from shortlist.core.tables import html
 from shortlist.core.threads import map_slices
@@ -179,6 +179,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+@explain_keywords
 def allocate(
     candidates: Any,
     *,

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from shortlist.core.options import Count, check_value
+from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, label_lists, user_series, warn_if_trained_on
@@ -25,6 +25,7 @@ Ids: TypeAlias = Interactions | tuple[IdMap | None, IdMap | None] | None
 BLOCK = 1024  # users per call of a scoring function
 
 
+@explain_keywords
 def top_candidates(
     scores: AnyScores, *, ids: Ids = None, users: Ints | None = None, n_candidates: int = 100
 ) -> RankedLists:

@@ -7,7 +7,7 @@ import numpy as np
 
 from shortlist.core.checks import check_array, check_float_value, check_text, file_error
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.options import Above, AtMost, Cost, Gain, Probability, check_value
+from shortlist.core.options import Above, AtMost, Cost, Gain, Probability, Rare, check_value
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,
@@ -44,7 +44,7 @@ class ExpectedUtility(CalibratedCutoff):
     """
 
     size: Size = "auto"
-    floor: float | None = None
+    floor: Annotated[float | None, Rare("Lists with a lower expected F1 (or NDCG) stay empty.")] = None
     coverage: Probability | None = None
 
     is_base = True
@@ -444,7 +444,9 @@ class Budget(CalibratedCutoff):
     2.0
     """
 
-    items_per_list: Annotated[float, Above(0), AtMost(1e9)] = 1.0
+    items_per_list: Annotated[
+        float, Above(0), AtMost(1e9), Rare("Items per list on average, empty lists included.")
+    ] = 1.0
     gain: Gain = 1.0
     cost: Cost = 0.0
 

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from shortlist.core.checks import check_array, check_float_value, check_text, check_whole_value
-from shortlist.core.options import MAX_WHOLE, AtLeast, AtMost, Confidence, Seed
+from shortlist.core.options import MAX_WHOLE, AtLeast, AtMost, Confidence, Rare, Seed
 from shortlist.cutoff.base import CutLists
 from shortlist.cutoff.candidates import AnyScores
 from shortlist.cutoff.threshold import ThresholdCutoff, compared_values, count_above
@@ -120,7 +120,7 @@ class Guarantee(ThresholdCutoff):
     min_recall: Confidence | None = None
     over: Over = "covered"
     horizon: Literal["next"] | None = None
-    confidence: Confidence = 0.95
+    confidence: Annotated[Confidence, Rare("Probability that the guarantee holds.")] = 0.95
     on: Literal["auto", "score", "probability", "rank"] = "auto"
     n_thresholds: Annotated[int, AtLeast(1), AtMost(10_000)] = 50
     fallback: Literal["empty"] | None = None

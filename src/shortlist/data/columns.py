@@ -5,18 +5,18 @@ import time
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from shortlist.core.checks import file_error
-from shortlist.core.options import check_options
 from shortlist.data.ids import id_series
+from shortlist.data.read_options import ALL_ROWS, ColumnNames, ReadOptions, advise_reading
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
 from shortlist.types import Bools, Floats, Longs
@@ -29,133 +29,6 @@ NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
 NO_RETURNS = pl.DataFrame(
     schema={"user_id": pl.Null, "item_id": pl.Null, "time": pl.Int64, "weight": pl.Float32}
 )
-NegativeWeights = Literal["subtract", "drop", "keep"]
-Missing = Literal["error", "drop"]
-Future = Literal["error", "drop", "keep"]
-Format = Literal["csv", "tsv", "inter", "parquet", "jsonl"]
-ALL_ROWS = "true"  # the condition that every row fulfills
-
-
-class ColumnNames(NamedTuple):
-    """The name of each column in a table; None finds it by its conventional name or an alias, "" omits it."""
-
-    user_id: str | None = None
-    item_id: str | None = None
-    timestamp: str | None = None
-    weight: str | None = None
-    basket_id: str | None = None
-    item_name: str | None = None
-
-
-class ReadKeywords(TypedDict, total=False):
-    """The types of the options of a reader, for functions that take them as `**options`."""
-
-    user_id: str | None
-    item_id: str | None
-    timestamp: str | None
-    weight: str | None
-    basket_id: str | None
-    item_name: str | None
-    time_format: str | None
-    where: str | tuple[str, ...] | None
-    negative_weights: NegativeWeights
-    min_rating: float | None
-    missing: Missing
-    future: Future
-    format: Format | None
-    separator: str | None
-    header: str | None
-    encoding: str | None
-    query: str | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReadOptions:
-    """How to read interactions; `read_interactions` says more about each option.
-
-    This is their only definition: what reads files has these keywords with these defaults, and the command
-    line these flags.
-
-    Parameters
-    ----------
-    user_id
-        Column with the user.
-    item_id
-        Column with the item.
-    timestamp
-        Column with the time.
-    weight
-        Column with a weight, for --set weighting=log.
-    basket_id
-        Column with the basket; default: equal times.
-    item_name
-        Column with the name of the item.
-    time_format
-        Format of the times, such as %d.%m.%Y.
-    where
-        Condition in SQL for the rows to read, such as "event = 'purchase'"; several must all be true.
-    negative_weights
-        Negative quantities: subtract returns from purchases, drop or keep the rows.
-    min_rating
-        Lowest weight that counts as liked; lower ones are negative.
-    missing
-        Rows without a user or an item, such as guests' orders.
-    future
-        Rows with a time after tomorrow.
-    format
-        Format of the file, if its name does not show it.
-    separator
-        Separator of the fields in a text file.
-    header
-        Columns of a text file without a header line, as user_id,item_id.
-    encoding
-        Encoding of a text file, such as cp1252.
-    query
-        SQL query, if the source is a database.
-    """
-
-    user_id: str | None = None
-    item_id: str | None = None
-    timestamp: str | None = None
-    weight: str | None = None
-    basket_id: str | None = None
-    item_name: str | None = None
-    time_format: str | None = None
-    where: str | tuple[str, ...] | None = None
-    negative_weights: NegativeWeights = "subtract"
-    min_rating: float | None = None
-    missing: Missing = "error"
-    future: Future | None = "error"  # None: times are not compared with the clock
-    format: Format | None = None
-    separator: str | None = None
-    header: str | None = None
-    encoding: str | None = None
-    query: str | None = None
-
-    @classmethod
-    def pick(cls, arguments: Mapping[str, Any]) -> Self:
-        """The options among the arguments of a call; the others have their defaults."""
-        return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """The conditions that rows must fulfill."""
-        where = self.where if isinstance(self.where, (list, tuple)) else (self.where,)
-        return tuple(condition for condition in where if condition is not None and condition != ALL_ROWS)
-
-    @property
-    def names(self) -> ColumnNames:
-        """The columns that were named."""
-        return ColumnNames(*(getattr(self, role) for role in ColumnNames._fields))
-
-    def with_names(self, names: ColumnNames) -> Self:
-        """The same options with these columns."""
-        return replace(self, **names._asdict())
-
-    def __post_init__(self) -> None:
-        if isinstance(self.where, list):
-            object.__setattr__(self, "where", tuple(self.where))
-        check_options(type(self), vars(self))
 
 
 def _expand(words: str) -> str:
@@ -186,6 +59,7 @@ DATE = (
     rf"{MONTH}[ -]\d{{1,2}}(, ?| |-)\d{{2,4}})([T ,].*)?$"
 )
 FIRST_EPOCH = 1e8  # seconds: 1973; smaller numbers are not taken for times
+YEAR_1900 = -2_208_988_800_000_000  # microseconds since 1970
 DAYS = (19000101, 21001231)  # a column within this range is YYYYMMDD; as seconds it would be August 1970
 # The size of an epoch number determines its unit: seconds stay below 1e11 until the year 5138.
 UNITS = (  # (absolute values from, below, name, microseconds)
@@ -352,8 +226,8 @@ MATRIX = (
     "Interactions.from_csr."
 )
 DROP_ROWS = (
-    "drop these rows, such as guests' orders, with missing='drop' in read_interactions (--missing drop), "
-    "name a column without empty values, such as the e-mail, or filter the table"
+    "name a column without empty values, such as the e-mail, or filter the table; or drop these rows, "
+    f"such as guests' orders, by {advise_reading(missing='drop')}"
 )
 PREVIEW_ROWS = 2000  # of the unused columns, to find times, events, states and sessions
 KIND_WORDS, PURCHASES, OTHER_EVENTS, VOID_STATES, FLAG_WORDS = (
@@ -397,7 +271,8 @@ class Table:
         self.unused = tuple(name for name in names if name not in self.roles.values())
         if options.min_rating is not None and "weight" not in self.roles:
             raise DataError(
-                "min_rating needs a column of ratings, got a table without one; pass weight='…' to name it.",
+                "min_rating needs a column of ratings, got a table without one; name it by "
+                f"{advise_reading(weight='…')}.",
                 parameter="min_rating",
             )
         self.is_late = np.zeros(0, np.bool_)  # (n_rows,) rows to drop because of their time, once it is read
@@ -416,13 +291,12 @@ class Table:
         times = [name for name in self.unused if looks_like_time(preview[name])]
         if times:
             listed = " and ".join(map(repr, times[:3]))
-            flag = times[0] if times[0].isidentifier() else f'"{times[0]}"'
             looks = f"column {listed} looks like a time and is"
             if len(times) > 1:
                 looks = f"columns {listed} look like times and are"
             self.doubt(
-                f"{looks} not used; if it is when the user interacted, pass timestamp={times[0]!r} "
-                f'(--timestamp {flag}), otherwise timestamp="".'
+                f"{looks} not used; if it is when the user interacted, use "
+                f"{advise_reading(timestamp=times[0])}, otherwise {advise_reading(timestamp='')}."
             )
 
     def _find_kinds(self, frame: Any) -> None:
@@ -442,7 +316,8 @@ class Table:
                 values = ", ".join(text.value_counts(sort=True).to_series(0).head(4).to_list())
                 self.doubt(
                     f"column {name!r} ({values}) is not used and says that some rows are no purchases; "
-                    f'keep the others with where={advice!r} (--where), or all with where="true".'
+                    f"keep the others by {advise_reading(where=advice)}, or all by "
+                    f"{advise_reading(where=ALL_ROWS)}."
                 )
             if words[name] & sessions and 1 < text.n_unique() < 0.8 * len(text):
                 self.sessions.append(name)
@@ -454,8 +329,8 @@ class Table:
             name = self.sessions[0]
             self.doubt(
                 f"{n_baskets:,} baskets have {n_rows:,} rows, because rows form a basket only if their "
-                f"times are equal, and column {name!r} is not used; if it is the order or session, pass "
-                f'basket_id={name!r} (--basket_id "{name}"), otherwise basket_id="".'
+                f"times are equal, and column {name!r} is not used; if it is the order or session, use "
+                f"{advise_reading(basket_id=name)}, otherwise {advise_reading(basket_id='')}."
             )
 
     def note(self, sentence: str) -> None:
@@ -474,7 +349,7 @@ class Table:
 
     def ids(self, role: str) -> pl.Series | None:
         """The ids of an optional column, without nulls."""
-        advice = f'fill or drop these rows, or pass {role}=""'
+        advice = f"fill or drop these rows; or ignore the column by {advise_reading(**{role: ''})}"
         return None if role not in self.roles else _check_ids(self._take(role), advice)
 
     def required_ids(self, role: str) -> pl.Series:
@@ -491,15 +366,25 @@ class Table:
             if time_format is not None:
                 self.note(
                     f"the times in column {column.name!r} were read as {time_format}, the only format that "
-                    "fits all of them (time_format, --time_format)."
+                    "fits all of them."
                 )
         times = parse_times(column, time_format)
+        self._doubt_early(times)
         self.is_late = is_future(times)
         if self.options.future is None:
             self.is_late[:] = False
         if self.is_late.any():
             self._note_future(times)
         return times
+
+    def _doubt_early(self, times: Longs) -> None:
+        """Doubt times before 1900, which are often what stands for a missing time."""
+        n_early = int((times < YEAR_1900).sum())
+        if n_early:
+            self.doubt(
+                f"{n_early:,} of {times.size:,} rows have a time before 1900 (column "
+                f"{self.roles['timestamp']!r}), which is probably a missing one; correct or drop these rows."
+            )
 
     def _note_future(self, times: Longs) -> None:
         """Add a note on times in the future; DataError if they are not allowed."""
@@ -511,8 +396,8 @@ class Table:
         if self.options.future == "error" or (self.options.future == "drop" and late.size == times.size):
             raise DataError(
                 f"a time must not lie in the future, which would move the lists of all users: {rows}; "
-                'correct the rows, drop them with future="drop" in read_interactions (--future drop), or '
-                'keep them with "keep".',
+                f"correct the rows; or drop or keep them by {advise_reading(future='drop')} or "
+                f"{advise_reading(future='keep')}.",
                 parameter="future",
             )
         if self.options.future == "drop":
@@ -544,15 +429,15 @@ class Table:
         n_removed = (0 if is_kept else n) + (0 if outcome is None else outcome.removed)
         if n and n_removed == n_rows:
             raise DataError(
-                f'{rows}, which leaves none; pass negative_weights="keep", or weight="" to ignore it.',
+                f"{rows}, which leaves none; keep them by {advise_reading(negative_weights='keep')}, "
+                f"or ignore the weights by {advise_reading(weight='')}.",
                 parameter="min_rating" if is_rated else "negative_weights",
             )
         if outcome is not None:
             self.note(
                 f"{rows}, such as a return: {outcome.matched:,} were subtracted from the latest earlier "
                 f"purchases of the same user and item, of which {outcome.removed:,} were removed and "
-                f"{outcome.reduced:,} reduced; {n - outcome.matched:,} without such a purchase were dropped "
-                "(--negative_weights)."
+                f"{outcome.reduced:,} reduced; {n - outcome.matched:,} without such a purchase were dropped."
             )
         elif is_rated:
             self.note(f"{rows} and were {'kept as negative feedback' if is_kept else 'dropped'}.")
@@ -562,8 +447,8 @@ class Table:
             )
         elif n:
             self.doubt(
-                f"{rows}, such as a return or a dislike, and were dropped; the earlier purchase stays. Pass "
-                'negative_weights="keep" (--negative_weights keep) to keep them.'
+                f"{rows}, such as a return or a dislike, and were dropped; the earlier purchase stays; "
+                f"to keep these rows: {advise_reading(negative_weights='keep')}."
             )
 
     def labels(self) -> pl.Series | None:
@@ -682,10 +567,13 @@ def find_column(role: str, names: list[str]) -> str | None:
     columns = _find_aliases(role, names)
     if len(columns) > 1:
         listed = " or ".join(map(repr, columns))
-        leave = "" if role in REQUIRED else f', or {role}="" to use none'
+        leave = "" if role in REQUIRED else f", or use none by {advise_reading(**{role: ''})}"
         likely = max(columns, key=lambda name: "[]" in name)
-        message = f"{role} must match one column, got {listed}; pass one, such as {role}={likely!r}{leave}."
-        raise DataError(message, parameter=role)
+        raise DataError(
+            f"{role} must match one column, got {listed}; name one by "
+            f"{advise_reading(**{role: likely})}{leave}.",
+            parameter=role,
+        )
     return columns[0] if columns else None
 
 
@@ -725,7 +613,7 @@ def settle_names(
             why |= {column.name: "tells the same rows apart" for column in left[1:]}
             listed = ", ".join(f"{other!r} {reason}" for other, reason in why.items())
             given = given._replace(**{role: name})
-            notes.append(f"{role} is column {name!r}; {listed} (--{role}).")
+            notes.append(f"{role} is column {name!r}; {listed}.")
     return given, notes
 
 
@@ -734,7 +622,7 @@ def _missing_message(role: str, names: list[str]) -> str:
     rule = f"the table must have a column {role!r} (or an alias of it), got none"
     has_roles = any(_find_aliases(other, names) for other in ALIASES._fields)
     matrix = MATRIX if len(names) > MAX_NAMED and not has_roles else ""
-    return f"{rule}; {_advice(role, role, names)} Pass {role}='…' to name it.{matrix}"
+    return f"{rule}; {_advice(role, role, names)} Name it by {advise_reading(**{role: '…'})}.{matrix}"
 
 
 def _advice(role: str, name: str, names: list[str]) -> str:
@@ -866,7 +754,7 @@ def _check_weights(series: pl.Series, shown: pl.Series) -> Floats:
     if series.dtype != pl.String and not (series.dtype.is_numeric() or series.dtype in (pl.Boolean, pl.Null)):
         raise DataError(
             f"column {series.name!r}: weights must be numbers, got {series.dtype}; "
-            'name another column as weight, or pass weight="" to use none.',
+            f"use none by {advise_reading(weight='')}.",
             parameter="weight",
         )
     weight = series.cast(pl.Float32, strict=False)
@@ -876,8 +764,8 @@ def _check_weights(series: pl.Series, shown: pl.Series) -> Floats:
         got = "null" if shown[row] is None else repr(shown[row])
         raise DataError(
             f"column {series.name!r}, row {row + 1}: a weight must be a finite number, got {got} "
-            f"({int(bad.sum()):,} of {len(series):,} rows have none); drop or fill such rows, or pass "
-            'weight="" to use none, which counts returns as purchases.',
+            f"({int(bad.sum()):,} of {len(series):,} rows have none); drop or fill such rows; or use no "
+            f"weights, which counts returns as purchases, by {advise_reading(weight='')}.",
             parameter="weight",
         )
     return np.array(weight.to_numpy(), np.float32)
@@ -892,8 +780,8 @@ def parse_times(series: pl.Series, time_format: str | None = None) -> Longs:
         row = int(series.is_null().arg_max() or 0) + 1
         raise DataError(
             f"column {series.name!r}, row {row}: a timestamp must not be empty, got null in "
-            f"{series.null_count():,} of {len(series):,} rows; fill or drop such rows, or pass "
-            'timestamp="" to ignore times.',
+            f"{series.null_count():,} of {len(series):,} rows; fill or drop such rows; or ignore "
+            f"times by {advise_reading(timestamp='')}.",
             parameter="timestamp",
         )
     if isinstance(series.dtype, (pl.Categorical, pl.Enum)):
@@ -933,11 +821,11 @@ def parse_duration(name: str, value: str | timedelta) -> int:
 def _row_error(series: pl.Series, bad: pl.Series, rule: str, tried: str | None = None) -> DataError:
     """The error for the first row marked in `bad`; `tried` is the format that was passed."""
     row = int(bad.arg_max() or 0)
-    formats = [repr(time_format) for time_format in suggest_formats(str(series[row])) if time_format != tried]
-    advice = f"time_format={' or '.join(formats)}" if formats else "their format as time_format"
+    formats = [time_format for time_format in suggest_formats(str(series[row])) if time_format != tried]
+    calls = " or ".join(advise_reading(time_format=time_format) for time_format in formats or ["…"])
     return DataError(
         f"column {series.name!r}, row {row + 1}: {rule}, got {series[row]!r}; "
-        f"correct or drop such rows, or pass {advice}.",
+        f"correct or drop such rows; or use {calls}.",
         parameter="time_format",
     )
 

@@ -27,6 +27,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.files import atomic_write
+from shortlist.core.options import explain_keywords
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
 
@@ -300,6 +301,7 @@ LAYOUT = 1  # version of the cached tables; a cache with another version is repl
 TABLES = ("interactions.parquet", "items.parquet")
 
 
+@explain_keywords
 def load_dataset(name: str, *, raw: bool = False, progress: Progress | None = None) -> Interactions:
     """Load a dataset by name; it is downloaded on first use, verified and cached.
 

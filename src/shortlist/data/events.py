@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import polars as pl
 
-from shortlist.data.columns import NO_RETURNS, NO_TIME, ReadOptions, Table, tuples_to_frame
+from shortlist.data.columns import NO_RETURNS, NO_TIME, Table, tuples_to_frame
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import NO_BASKET, Interactions, keeps_negative
+from shortlist.data.read_options import ReadOptions
 from shortlist.data.returns import list_returns, subtract_from
 
 NO_IDS = IdMap.of([])

@@ -4,19 +4,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import polars as pl
 
-from shortlist.core.options import show_options
+from shortlist.core.options import take_options
 from shortlist.data.columns import (
     MATRIX,
     MAX_NAMED,
     PREVIEW_ROWS,
     REQUIRED,
-    ColumnNames,
-    ReadKeywords,
-    ReadOptions,
     Table,
     check_distinct,
     column_names,
@@ -27,6 +24,7 @@ from shortlist.data.columns import (
 )
 from shortlist.data.interactions import Interactions, check_trainable
 from shortlist.data.profile import MIN_DOUBTED, with_doubts
+from shortlist.data.read_options import ColumnNames, ReadOptions, advise_reading
 from shortlist.data.select import flat_types, path_value, select
 from shortlist.data.sources import (
     NOT_UTF8,
@@ -52,9 +50,9 @@ MAX_SPARK_ROWS = 100_000_000  # of a DataFrame that is collected
 NUMBER = re.compile(r"^-?\d+(\.\d+)?(_duplicated_\d+)?$")  # polars renames duplicate columns
 
 
-@show_options(ReadOptions)
+@take_options(ReadOptions)
 def read_interactions(
-    source: str | Path | Sequence[str | Path] | Any, *, training: bool = True, **options: Unpack[ReadKeywords]
+    source: str | Path | Sequence[str | Path] | Any, *, options: ReadOptions
 ) -> Interactions:
     """Read interactions from files, a database or a table.
 
@@ -123,11 +121,11 @@ def read_interactions(
 
     def build(table: Table) -> Interactions:
         data = Interactions.from_table(table)
-        if training:
+        if options.training:
             check_trainable(data)
-        return with_doubts(data) if training and data.n_rows >= MIN_DOUBTED else data
+        return with_doubts(data) if options.training and data.n_rows >= MIN_DOUBTED else data
 
-    return _read(source, ReadOptions(**options), build)
+    return _read(source, options, build)
 
 
 def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactions]) -> Interactions:
@@ -369,15 +367,15 @@ def _check_header(names: list[str], separator: str) -> None:
     """Raise DataError if the header has another separator, repeats a name, is a row of data, or not UTF-8."""
     if any("\0" in name for name in names):
         raise DataError(
-            "the file must be UTF-8 text, got UTF-16 or binary; pass encoding='utf-16' "
-            "(--encoding utf-16), or convert it.",
+            "the file must be UTF-8 text, got UTF-16 or binary; convert it; or use "
+            f"{advise_reading(encoding='utf-16')}.",
             parameter="encoding",
         )
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
         matrix = MATRIX if len(names) > MAX_NAMED else ""
         raise DataError(
-            f"the first line must name the columns, got {', '.join(names[:4])}; pass "
-            f"header='user_id,item_id,…' for a file without a header.{matrix}",
+            f"the first line must name the columns, got {', '.join(names[:4])}; add a header; or use "
+            f"{advise_reading(header='user_id,item_id,…')}.{matrix}",
             parameter="header",
         )
     check_distinct(names)
@@ -386,6 +384,6 @@ def _check_header(names: list[str], separator: str) -> None:
         marks = SEPARATOR_NAMES.get(separator, repr(separator))
         raise DataError(
             f"the columns must be separated by {marks}, got a header separated by {SEPARATOR_NAMES[other]} "
-            f"({names[0]!r}); pass separator={other!r}.",
+            f"({names[0]!r}); use {advise_reading(separator=other)}.",
             parameter="separator",
         )

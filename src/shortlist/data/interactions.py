@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.options import Whole, check_value
+from shortlist.core.options import Whole, check_value, take_options
 from shortlist.core.ragged import ItemSets
 from shortlist.core.tables import html
 from shortlist.core.threads import PARALLEL_ROWS, rows_thread_count, run_each
@@ -19,14 +19,13 @@ from shortlist.data.columns import NO_TIME as NO_TIME
 from shortlist.data.columns import NO_WEIGHT as NO_WEIGHT
 from shortlist.data.columns import (
     DataSource,
-    NegativeWeights,
-    ReadOptions,
     ReturnTotals,
     Table,
     to_pandas,
     tuples_to_frame,
 )
 from shortlist.data.ids import IdMap, encode
+from shortlist.data.read_options import NegativeWeights, ReadOptions, TableOptions, advise_reading
 from shortlist.data.returns import list_returns, subtract_returns
 from shortlist.errors import DataError, warn
 from shortlist.kernels.rows import (
@@ -144,7 +143,8 @@ def _encode_baskets(table: Table, ids: pl.Series, *, has_times: bool) -> tuple[I
     if ids.dtype == pl.String:
         table.doubt(
             f"the order of the baskets is unknown: there are no times, and column {name!r} holds strings; "
-            'pass the column with the times, or basket_id="" to ignore baskets.'
+            f"name the times by {advise_reading(timestamp='…')}, or ignore baskets by "
+            f"{advise_reading(basket_id='')}."
         )
         return encode(ids)[1], False
     table.note(f"there are no times; the baskets of a user are ordered by the number in column {name!r}.")
@@ -355,26 +355,11 @@ class Interactions(UsersAndItems):
             return data
         if issparse(data):
             return cls.from_csr(data)
-        try:
-            return cls.from_frame(data)
-        except DataError as error:  # its advice may be to pass a column name, which from_frame accepts
-            raise DataError(f"Interactions.from_frame: {error}") from None
+        return cls.from_frame(data)
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: Any,
-        *,
-        user_id: str | None = None,
-        item_id: str | None = None,
-        timestamp: str | None = None,
-        weight: str | None = None,
-        basket_id: str | None = None,
-        item_name: str | None = None,
-        time_format: str | None = None,
-        negative_weights: NegativeWeights = "subtract",
-        min_rating: float | None = None,
-    ) -> Self:
+    @take_options(TableOptions)
+    def from_frame(cls, frame: Any, *, options: TableOptions) -> Self:
         """Build from a polars (also lazy), pandas or Arrow table.
 
         Parameters
@@ -406,7 +391,7 @@ class Interactions(UsersAndItems):
         >>> sl.Interactions.from_frame(pl.DataFrame({"customer": ["ann", "bob"], "sku": [7, 8]}))
         Interactions(2 rows, 2 users, 2 items, 2 baskets)
         """
-        return cls.from_table(Table(frame, ReadOptions.pick(locals() | {"future": None})))
+        return cls.from_table(Table(frame, ReadOptions(**vars(options), future=None)))
 
     @classmethod
     def from_table(cls, table: Table) -> Self:
@@ -447,8 +432,8 @@ class Interactions(UsersAndItems):
         if data.duplicates and data.time is None and not basket.size:
             table.note(
                 f"{data.duplicates:,} rows repeat a user and an item and were merged, because there are no "
-                "times or baskets; if users buy items repeatedly, name such a column (--timestamp, "
-                "--basket_id)."
+                "times or baskets; if users buy items repeatedly, name such a column by "
+                f"{advise_reading(timestamp='…')} or {advise_reading(basket_id='…')}."
             )
         for doubt in table.doubts:
             warn(doubt)

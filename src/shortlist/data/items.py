@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.checks import check_ids, file_error
-from shortlist.core.options import Count, check_value
+from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.core.tables import html
-from shortlist.data.columns import DataSource, Format, check_distinct, find_column, to_polars
+from shortlist.data.columns import DataSource, check_distinct, find_column, to_polars
 from shortlist.data.ids import IdMap, id_series
+from shortlist.data.read_options import Format, without_options
 from shortlist.data.sources import explain_errors, find_sources, read_plain_table
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits, limit_lists
@@ -346,6 +347,7 @@ class Items:
         return replace(self, ids=IdMap(ids), table=table, names=names)
 
 
+@explain_keywords
 def read_items(
     source: str | Path | Sequence[str | Path],
     *,
@@ -404,6 +406,7 @@ def read_items(
     return replace(items, source=replace(items.source, label=label))
 
 
+@without_options()
 def read_item_table(
     source: str | Path | Sequence[str | Path],
     *,

@@ -16,7 +16,6 @@ from shortlist.core.ragged import Ragged, row_lengths
 from shortlist.core.tables import html
 from shortlist.data.columns import (
     REQUIRED,
-    ColumnNames,
     DataSource,
     find_column,
     match_columns,
@@ -27,6 +26,7 @@ from shortlist.data.columns import (
 from shortlist.data.ids import IdMap, encode, id_series
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import ItemGroups, check_group_limits, skip_items
+from shortlist.data.read_options import ColumnNames, without_options
 from shortlist.data.sources import (
     check_converted,
     detect_format,
@@ -506,6 +506,7 @@ class RankedLists(Ragged):
         )
 
     @classmethod
+    @without_options()
     def from_frame(cls, frame: Any, item_ids: IdMap | None = None) -> Self:
         """Build from a table with columns user_id, item_id, and optionally rank, score and others.
 
@@ -726,6 +727,7 @@ def list_parts(folder: Path) -> list[Path]:
     return paths
 
 
+@without_options()
 def read_table(source: Path, item_ids: IdMap | None) -> pl.DataFrame:
     """Read a file of lists; its name is never a pattern."""
     if not source.is_file():

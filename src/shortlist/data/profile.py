@@ -11,6 +11,7 @@ from shortlist.core.charts import Figure, bar_chart
 from shortlist.data.columns import belongs_to_other_role, is_future, sql_name
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
+from shortlist.data.read_options import advise_reading
 from shortlist.errors import warn
 from shortlist.text import escape_html, printable
 from shortlist.types import Longs
@@ -243,12 +244,12 @@ def find_doubts(data: Interactions) -> list[str]:
     if data.time is not None and (late := is_future(data.time)).any():
         doubts.append(
             f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
-            "them with future='drop' in read_interactions (--future drop)."
+            f"them by {advise_reading(future='drop')}."
         )
     if not doubts and _looks_swapped(data, user, item):
         doubts.append(
-            f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, pass "
-            f"user_id={item!r}, item_id={user!r} (--user_id, --item_id)."
+            f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, use "
+            f"{advise_reading(user_id=item, item_id=user)}."
         )
     return doubts
 
@@ -263,7 +264,7 @@ def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float)
     what = "a guest, a bot or a test" if role == "user" else "a fee, a bag or an unknown item"
     return [
         f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
-        f"has; if so, leave it out with where={example!r} (--where)."
+        f"has; if so, leave it out by {advise_reading(where=example)}."
     ]
 
 

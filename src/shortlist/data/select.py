@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from shortlist.data.columns import (
-    ColumnNames,
     match_columns,
     parse_numbers,
 )
+from shortlist.data.read_options import ColumnNames
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import short_repr
 

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from shortlist.data.columns import ColumnNames, Format, check_distinct, match_columns
+from shortlist.data.columns import check_distinct, match_columns
 from shortlist.data.ids import id_kind
+from shortlist.data.read_options import ColumnNames, Format, advise_reading
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import redact_uri, short_repr
 
@@ -199,7 +200,9 @@ def open_sources(
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 HEAD = 1 << 16  # bytes that show how a text table is written
 WINDOWS = "cp1252"  # the encoding of text that is not UTF-8, unless another is given
-NOT_UTF8 = f"the file is not UTF-8 and was read as {WINDOWS} (--encoding)."
+NOT_UTF8 = (
+    f"the file is not UTF-8 and was read as {WINDOWS}; if it is another: {advise_reading(encoding='…')}."
+)
 
 
 class Dialect(NamedTuple):
@@ -216,7 +219,7 @@ def recognize_dialect(path: Path, kind: str, separator: str | None, encoding: st
     head, notes = _head_bytes(path), list[str]()
     if encoding is None and head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         encoding = "utf-16"
-        notes.append("the file is UTF-16 text (--encoding).")
+        notes.append("the file is UTF-16 text.")
     elif encoding is None and _is_other_text(head):
         encoding = WINDOWS
         notes.append(NOT_UTF8)
@@ -236,7 +239,7 @@ def recognize_dialect(path: Path, kind: str, separator: str | None, encoding: st
     best = max(widths, key=lambda mark: (widths[mark], mark == default))
     if best == default or widths[best] < 2:
         return Dialect(default, encoding, 0, tuple(notes))
-    notes.insert(0, f"the columns are separated by {SEPARATOR_NAMES[best]} (--separator).")
+    notes.insert(0, f"the columns are separated by {SEPARATOR_NAMES[best]}.")
     return Dialect(best, encoding, 0, tuple(notes))
 
 
@@ -293,7 +296,7 @@ def _decode(paths: list[Path], kind: str, encoding: str) -> list[bytes]:
             if isinstance(error, UnicodeError):
                 at = f" at byte {error.start:,}" if isinstance(error, UnicodeDecodeError) else ""
                 raise DataError(
-                    f"{path}: the file must be {encoding} text, got other bytes{at}; pass another encoding, "
+                    f"{path}: the file must be {encoding} text, got other bytes{at}; use another encoding, "
                     "such as 'cp1252' or 'utf-16'.",
                     parameter="encoding",
                 ) from None
@@ -358,12 +361,12 @@ def detect_format(paths: list[Path]) -> Format:
 def advise_format(path: Path) -> str:
     """What to do with a file that is no data file, by its suffix."""
     if path.suffix.lower() in DATABASES:
-        return f"read a SQLite database as sqlite:///{path} with a query (query='SELECT …', --query)"
+        return f"for SQLite, read sqlite:///{path} by {advise_reading(query='SELECT …')}"
     if path.suffix.lower() in SPREADSHEETS:
         return "save the sheet as CSV"
     if path.suffix.lower() == ".shortlist":
         return "it is a saved model; pass the file with the interactions"
-    return "rename it, or call read_interactions with format='csv'"
+    return f"rename it; or use {advise_reading(format='csv')}"
 
 
 def find_sources(
@@ -403,8 +406,8 @@ def _explain_read_error(
         return DataError(f"{path}: the file is not valid Parquet ({reason[:200]}); check how it was written.")
     if is_encoding_error(error):
         return DataError(
-            f"{path}: the file must be UTF-8 text, got other bytes; pass its encoding, such as "
-            "encoding='cp1252' (--encoding cp1252), or convert it.",
+            f"{path}: the file must be UTF-8 text, got other bytes; convert it; or use "
+            f"{advise_reading(encoding=WINDOWS)}.",
             parameter="encoding",
         )
     if "schema lengths" in reason and len(paths) > 1:
@@ -413,7 +416,7 @@ def _explain_read_error(
         )
     if separator is not None:
         return DataError(
-            f"{path}: a text table must be well formed, got {reason[:150]!r}; correct the file, or pass "
+            f"{path}: a text table must be well formed, got {reason[:150]!r}; correct the file, or use "
             "another separator."
         )
     return DataError(

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote
 
 import polars as pl
 
+from shortlist.data.read_options import advise_reading
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import DATABASES, redact
 
@@ -35,7 +36,7 @@ def read_sql(uri: str, query: str | None) -> pl.DataFrame:
     """The rows of a query; an error of the driver becomes a DataError without the password."""
     if query is None:
         raise ConfigError(
-            "a database needs query='SELECT …' (--query), got none; pass it.", parameter="query"
+            f"a database needs a query, got none; use {advise_reading(query='SELECT …')}.", parameter="query"
         )
     if READS.match(query) is None:  # a PostgreSQL server writes files in COPY … TO
         raise DataError(READ_ONLY_RULE, parameter="query")

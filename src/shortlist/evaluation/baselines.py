@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import AT_N, Metric, Money, first_maximum, metrics_to_optimize, sums_at_n
+from shortlist.core.options import explain_keywords
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -20,6 +21,7 @@ from shortlist.types import Doubles, Longs
 USUAL_LENGTH = 10  # a common length of lists for everyone
 
 
+@explain_keywords
 def fixed_n_curve(
     rankings: Lists,
     truth: Interactions,
@@ -130,6 +132,7 @@ def best_fixed_n(curve: pl.DataFrame, metric: str = "f1") -> int:
     return int(ordered["N"][first_maximum(means)]) if means.max() >= 0 else 0
 
 
+@explain_keywords
 def oracle(
     rankings: Lists, truth: Interactions, *, max_items: int = 20, users: Iterable[Any] | None = None
 ) -> Report:
@@ -199,6 +202,7 @@ def gap_recovered(dynamic: Report, fixed: Report, ceiling: Report, metric: str =
     return (dynamic.mean(metric) - fixed.mean(metric)) / gap if gap > 0 else float("nan")
 
 
+@explain_keywords
 def match_baselines(
     lists: Lists, rankings: Lists, truth: Interactions, N: int, *, users: Iterable[Any] | None = None
 ) -> dict[str, RankedLists]:

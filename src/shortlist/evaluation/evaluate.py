@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.metrics import Metric, Money, discounts
-from shortlist.core.options import Count, Fraction, check_value
+from shortlist.core.options import Count, Fraction, check_value, explain_keywords
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.labeled import GroundTruth, LabeledLists, align, label_lists, warn_if_trained_on
@@ -219,6 +219,7 @@ def label_checked(lists: RankedLists, truth: GroundTruth) -> LabeledLists:
     return truth.label(lists)
 
 
+@explain_keywords
 def evaluate(
     lists: ListsOrChunks,
     truth: Interactions | Any,
@@ -326,6 +327,7 @@ def _name_everyone(
     return whole, whole.users.values
 
 
+@explain_keywords
 def compare(
     results: Mapping[str, Lists | Report | Sequence[Lists | Report]],
     truth: Interactions | Any = None,

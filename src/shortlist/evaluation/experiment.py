@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from scipy.special import gammaln, ndtri
 
-from shortlist.core.options import AtLeast, Below, NotNegative, check_value
+from shortlist.core.options import AtLeast, Below, NotNegative, check_value, explain_keywords
 from shortlist.core.tables import plain
 from shortlist.data.columns import to_polars
 from shortlist.errors import ConfigError, DataError, warn
@@ -335,6 +335,7 @@ class ExperimentReport:
         return "\n".join([plain(self.arms), "", plain(self.differences), "", self.summary()])
 
 
+@explain_keywords
 def evaluate_experiment(
     users: Any,
     *,
@@ -661,6 +662,7 @@ class ExperimentPlan:
         return f"{expected}; it is probably decided after {plan}."
 
 
+@explain_keywords
 def plan_experiment(
     control: Any,
     treatment: Any,

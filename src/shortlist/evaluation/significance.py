@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from shortlist.core.options import explain_keywords
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.rng import stream
 from shortlist.kernels.significance import resample_means
@@ -59,6 +60,7 @@ class PairedTest:
         return self.p_bootstrap * (1 + self.resamples) < 1.5
 
 
+@explain_keywords
 def paired_test(
     values: Doubles,
     baseline: Doubles,

@@ -10,7 +10,7 @@ from shortlist.data.arrow import ArrowFunction
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.models.base import Recommender, load_model
-from shortlist.recommend.request import RequestOptions
+from shortlist.recommend.options import RequestOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from shortlist import MODEL_MODULES as MODEL_MODULES
 from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.checks import FILE_ERRORS, check_text, file_error, load_error
 from shortlist.core.estimator import Estimator, load_plugins
-from shortlist.core.options import Count, Positive, Whole, check_value, show_options
+from shortlist.core.options import Count, Positive, check_value, take_options
 from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.arrow import file_bytes
@@ -38,14 +38,11 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError, warn
 from shortlist.models.search_space import Space
 from shortlist.models.selection import SelectionReport
+from shortlist.recommend.options import ExplainOptions, FileOptions, RequestOptions
 from shortlist.recommend.request import (
     BatchRecommender,
     Contributions,
-    CutoffChoice,
-    Fallback,
     RecommendRequest,
-    RequestKeywords,
-    RequestOptions,
     Scores,
     build_request,
     contributions_column,
@@ -609,22 +606,8 @@ class Recommender(Estimator, ABC):
         return replace(state, fingerprint=digest.hexdigest())
 
     # ------------------------------------------------------------------ requests
-    def recommend(
-        self,
-        users: Any = None,
-        *,
-        N: int | None = None,
-        cutoff: CutoffChoice = "auto",
-        candidates: Any = None,
-        exclude: Any = None,
-        history: Any = None,
-        filter_seen: bool | None = None,
-        min_items: int = 0,
-        max_items: int | None = None,
-        max_per_group: Mapping[str, int] | None = None,
-        at: Any = None,
-        fallback: Fallback | None = None,
-    ) -> RankedLists:
+    @take_options(RequestOptions)
+    def recommend(self, users: Any = None, *, options: RequestOptions) -> RankedLists:
         """Recommend a list to each user, best item first; equal scores are ordered by item.
 
         Without `N`, the length of each list is decided by the cutoff and may be 0. Every list carries the
@@ -690,17 +673,10 @@ class Recommender(Estimator, ABC):
         >>> model.recommend(history={"session": ["i1", "i10"]}, N=2).lengths.tolist()
         [2]
         """
-        return self.plan(users, RequestOptions.pick(locals())).lists()
+        return self.plan(users, options).lists()
 
-    @show_options(RequestOptions)
-    def recommend_to_file(
-        self,
-        path: str | Path,
-        users: Any = None,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-        **options: Unpack[RequestKeywords],
-    ) -> Path:
+    @take_options(FileOptions)
+    def recommend_to_file(self, path: str | Path, users: Any = None, *, options: FileOptions) -> Path:
         """Write the lists that `recommend` returns to a Parquet file, batch by batch.
 
         Memory does not grow with the number of users. The file appears at its path only when it is complete.
@@ -728,10 +704,10 @@ class Recommender(Estimator, ABC):
         ...     path = model.recommend_to_file(folder + "/lists.parquet", N=5)
         ...     lists = sl.RankedLists.read(path)
         """
-        return self.plan(users, RequestOptions(**options)).write(path, progress)
+        return self.plan(users, options).write(path, options.progress)
 
-    @show_options(RequestOptions)
-    def arrow(self, **options: Unpack[RequestKeywords]) -> "ArrowFunction":
+    @take_options(RequestOptions)
+    def arrow(self, *, options: RequestOptions) -> "ArrowFunction":
         """Return `recommend` as a function from Arrow tables of histories to lists, for data engines.
 
         The lists are those of `recommend(history=table)`. The table must have all rows of its users, whom the
@@ -765,12 +741,11 @@ class Recommender(Estimator, ABC):
         """
         from shortlist.models.arrow import RecommendFunction
 
-        request = RequestOptions(**options)
-        if request.history is not None:
+        if options.history is not None:
             raise ConfigError("history must be None for arrow, whose table has the histories; leave it out.")
-        self.plan([], request)  # refuses what no user could get
+        self.plan([], options)  # refuses what no user could get
         is_text = self.items_.values.dtype == pl.String
-        return RecommendFunction(file_bytes(self.save), is_text, request)
+        return RecommendFunction(file_bytes(self.save), is_text, options)
 
     def allocate(
         self,
@@ -857,8 +832,8 @@ class Recommender(Estimator, ABC):
             warn(
                 f"the probabilities are those of {type(self).__name__} as they are, not calibrated on "
                 "validation data, so expected hits and value may be wrong; fit the model with "
-                "sl.fit(data, cutoff=sl.cutoff.ExpectedValue()), on the command line with --cutoff "
-                "ExpectedValue."
+                "sl.fit(data, cutoff=sl.cutoff.ExpectedValue()), on the command line shortlist "
+                "fit --cutoff ExpectedValue."
             )
         return allocate(
             lists,
@@ -874,15 +849,8 @@ class Recommender(Estimator, ABC):
             items=self.groups_ if items is None else items,
         )
 
-    @show_options(RequestOptions)
-    def explain(
-        self,
-        user_id: Any,
-        *,
-        n_withheld: int = 5,
-        n_contributions: int = 3,
-        **options: Unpack[RequestKeywords],
-    ) -> pl.DataFrame:
+    @take_options(ExplainOptions)
+    def explain(self, user_id: Any, *, options: ExplainOptions) -> pl.DataFrame:
         """Explain one user's list and the next candidates: scores, probabilities, and what contributed.
 
         Parameters
@@ -915,14 +883,12 @@ class Recommender(Estimator, ABC):
         >>> table["shown"].to_list()
         [True, True, True, False]
         """
-        check_value(Whole, n_contributions=n_contributions, n_withheld=n_withheld)
-        request = RequestOptions(**options)
-        if request.N is None and request.cutoff == "auto" and not self.has_stopping_rule:
-            request = replace(request, N=10)
-        plan = self.plan([user_id], request)
-        frame, items = plan.explain(n_withheld)
+        if options.N is None and options.cutoff == "auto" and not self.has_stopping_rule:
+            options = replace(options, N=10)
+        plan = self.plan([user_id], options)
+        frame, items = plan.explain(options.n_withheld)
         contributions = self.contributions(plan.request, items)
-        return frame.with_columns(contributions_column(contributions, n_contributions))
+        return frame.with_columns(contributions_column(contributions, options.n_contributions))
 
     def similar_items(self, item_id: Any, N: int = 10) -> pl.DataFrame:
         """The items with the most similar vectors, for factor models.
@@ -1038,7 +1004,9 @@ class Recommender(Estimator, ABC):
         >>> model.score(model.build_request("u1")).values.shape[0]
         1
         """
-        return self._checked_request(users, RequestOptions.pick({**locals(), "N": 1}))
+        return self._checked_request(
+            users, RequestOptions(N=1, history=history, candidates=candidates, at=at)
+        )
 
     def plan(self, users: Any, options: RequestOptions) -> BatchRecommender[Any]:
         """Check a request without computing its lists: the one path from arguments to lists.
@@ -1056,7 +1024,7 @@ class Recommender(Estimator, ABC):
 
         Examples
         --------
-        >>> from shortlist.recommend.request import RequestOptions
+        >>> from shortlist.recommend.options import RequestOptions
         >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
         >>> model.plan(["u1"], RequestOptions(N=3)).lists().lengths.tolist()
         [3]

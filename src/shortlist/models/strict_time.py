@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import polars as pl
 
+from shortlist.core.options import explain_keywords
 from shortlist.data.columns import parse_duration
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
@@ -20,7 +21,7 @@ from shortlist.evaluation.report import TimedReport, step_starts
 from shortlist.kernels.rows import starts
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender
-from shortlist.recommend.request import CutoffChoice, RequestOptions
+from shortlist.recommend.options import CutoffChoice, RequestOptions
 from shortlist.types import Bools, Ints, Longs
 
 Baskets = Literal["all", "first"]
@@ -39,6 +40,7 @@ class UserVisits(NamedTuple):
         return UserVisits(self.users[keep], self.times[keep], self.first[keep], self.end[keep])
 
 
+@explain_keywords
 def evaluate_over_time(
     model: Recommender,
     events: Interactions | Any,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Protocol, Self, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +21,12 @@ from scipy.special import expit, logit
 
 from shortlist.core.files import atomic_write
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
-from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.cutoff.base import Cutoff
 from shortlist.data.columns import parse_times
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
-from shortlist.data.items import ItemGroups, check_group_limits
+from shortlist.data.items import ItemGroups
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import UserLimits
@@ -37,149 +37,15 @@ from shortlist.kernels.rows import (
     take_rows,
     unite_sets,
 )
+from shortlist.recommend.options import RequestOptions
 from shortlist.recommend.retrieval import Hits, ItemIndexCache, Retriever, SparseScores, dense_scores
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
-FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
-LONGEST = 2**31 - 1  # a larger limit is the same as this one
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
 MANY_LISTS = 10  # fewer lists may all be empty by chance
 NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
 FIRST_CANDIDATES, GROWTH = 32, 8  # most lists end within the first; the others get more candidates
 LOWEST, HIGHEST = 1e-30, 1 - 1e-12  # of the probability at the boundary
-
-Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
-CutoffChoice = Literal["auto", "boundary"] | Cutoff
-
-
-# ---------------------------------------------------------------------- arguments
-class RequestKeywords(TypedDict, total=False):
-    """The types of the options of a request, for functions that take them as `**options`."""
-
-    N: int | None
-    cutoff: CutoffChoice
-    candidates: Any
-    exclude: Any
-    history: Any
-    filter_seen: bool | None
-    min_items: int
-    max_items: int | None
-    max_per_group: Mapping[str, int] | None
-    at: Any
-    fallback: Fallback | None
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RequestOptions:
-    """The options of a request, checked; `Recommender.recommend` says more about each of them.
-
-    This is their only definition: what recommends has these keywords with these defaults, and the command
-    line these flags.
-
-    Parameters
-    ----------
-    N
-        The same length for all users.
-    cutoff
-        The saved stopping rule, the model's boundary, or a fitted cutoff.
-    candidates
-        Recommend only these items.
-    exclude
-        Never recommend these items.
-    history
-        Histories to use instead of the known ones; nothing is stored.
-    filter_seen
-        Whether to leave out items from the history; default: only if users do not repeat items.
-    min_items
-        Fill shorter lists with the next candidates.
-    max_items
-        Maximum length of a list.
-    max_per_group
-        Items of one group in a list, by field.
-    at
-        Time of the recommendation, such as 2024-05-01; default: the last event.
-    fallback
-        What to recommend instead of an empty list.
-    """
-
-    N: int | None = None
-    cutoff: CutoffChoice = "auto"
-    candidates: Any = None
-    exclude: Any = None
-    history: Any = None
-    filter_seen: bool | None = None
-    min_items: int = 0
-    max_items: int | None = None
-    max_per_group: Mapping[str, int] | None = None
-    at: Any = None
-    fallback: Fallback | None = None
-
-    @classmethod
-    def pick(cls, arguments: Mapping[str, Any]) -> Self:
-        """The options among the arguments of a call; the others have their defaults."""
-        return cls(**{name: arguments[name] for name in cls.__dataclass_fields__ if name in arguments})
-
-    def __post_init__(self) -> None:
-        for name, minimum in (("N", 1), ("max_items", 1), ("min_items", 0)):
-            value = getattr(self, name)
-            if value is None and name != "min_items":
-                continue
-            if not _is_whole(value, minimum):
-                raise ConfigError(
-                    f"{name} must be a whole number of at least {minimum}, got {value!r:.60}; pass "
-                    f"{name}={max(minimum, 10) if name == 'N' else minimum}, or leave it out.",
-                    parameter=name,
-                )
-            object.__setattr__(self, name, min(int(value), LONGEST))  # 3.0 is accepted as 3
-        self._check_cutoff()
-        if self.limit is not None and self.min_items > self.limit:
-            raise ConfigError(
-                f"min_items must not exceed N and max_items, got {self.min_items} and {self.limit}; "
-                "lower min_items or raise the limit."
-            )
-        is_name = isinstance(self.fallback, str) and self.fallback == "popular"
-        is_function = callable(self.fallback) and not isinstance(self.fallback, type)
-        if not (self.fallback is None or is_function or is_name):
-            raise ConfigError(
-                "fallback must be None, 'popular' or a function from user id to item ids, "
-                f"got {self.fallback!r:.60}; choose one."
-            )
-        if not (self.filter_seen is None or isinstance(self.filter_seen, (bool, np.bool_))):
-            raise ConfigError(
-                f"filter_seen must be True, False or None, got {self.filter_seen!r:.60}; pass one of them."
-            )
-        if self.max_per_group is not None:
-            object.__setattr__(self, "max_per_group", check_group_limits(self.max_per_group))
-
-    def _check_cutoff(self) -> None:
-        """Raise ConfigError unless the cutoff is "auto", "boundary" or a Cutoff; with N, only "auto"."""
-        cutoff = self.cutoff
-        if not (isinstance(cutoff, str) and cutoff in ("auto", "boundary")):
-            check_cutoff(cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
-        if self.N is not None and cutoff != "auto":
-            raise ConfigError(
-                f"N and cutoff both set the length of lists, got N={self.N} and {cutoff!r:.60}; "
-                "pass one of them, or max_items for a limit."
-            )
-
-    @property
-    def limit(self) -> int | None:
-        """The maximum length of a list."""
-        given = [n for n in (self.N, self.max_items) if n is not None]
-        return min(given) if given else None
-
-    @property
-    def fallback_limit(self) -> int:
-        """The maximum length of a fallback list."""
-        return self.limit or max(self.min_items, FALLBACK_ITEMS)
-
-
-def _is_whole(value: Any, minimum: int) -> bool:
-    """Whether the value is a whole number of at least `minimum`."""
-    if isinstance(value, (bool, np.bool_, complex, np.complexfloating)):
-        return False
-    number = isinstance(value, (int, float, np.number))
-    return bool(number and minimum <= value < np.inf and int(value) == value)
 
 
 @dataclass(frozen=True)
@@ -922,8 +788,9 @@ def _resolve_groups(model: Scorer, request: RecommendRequest[S]) -> UserLimits |
         return None
     if groups is None:
         raise ConfigError(
-            f"max_per_group needs the groups of items, got a {type(model).__name__} without them; call "
-            "model.set_groups(items) first, or fit it with items= (--items) that have categories.",
+            f"max_per_group needs the groups of items, got a {type(model).__name__} without them; "
+            "call model.set_groups(items), or fit it with items= (shortlist fit --items) that have "
+            "categories.",
             parameter="max_per_group",
         )
     return groups.limits(wanted)

@@ -3,78 +3,80 @@
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from shortlist.core.options import AtLeast, AtMost, Help, Only, Probability, check_options, nearest_name
 from shortlist.errors import ConfigError
 
 PREFIX = "SHORTLIST_SERVE_"
 EVENTS_SUFFIX = ".events.sqlite"
-STARTS = ("activated", "given")
-KINDS = {int: "a whole number", float: "a number", str: "a text"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig:
     """All settings of the service; a flag overrides the environment, which overrides the file."""
 
-    model: str  # path of the model that is served first
-    start_with: str = "activated"  # or "given": which model to serve after a restart
-    db: str = ""  # SQLAlchemy address of the event store; empty: a SQLite file beside the model
-    host: str = "127.0.0.1"
-    port: int = 8000
-    workers: int = 1
-    token_file: str = ""  # written by `shortlist service token`; needed to listen on anything but loopback
-    max_body: int = 4 << 20  # bytes of a request body
-    max_users: int = 1_000  # lists per request
-    max_events: int = 10_000  # events per request
-    max_candidates: int = 100_000  # item ids per request
-    max_items: int = 100_000  # users × items per list of one request
-    max_connections: int = 800  # open connections of a worker
-    max_requests: int = 256  # of each route, that a worker has in progress
-    timeout: float = 10.0  # seconds until a request is given up
-    log_share: float = 1.0  # share of lists that are logged
-    keep_lists_days: int = 90  # until logged lists and counters are deleted; events are kept
-    poll: float = 0.1  # seconds between two looks for new events and activations
-    cors: str = ""  # origins that browsers may call from, separated by commas; empty: none
-    keep_models: int = 3  # earlier models that are kept in the folder, to go back to
-    drain: float = 5.0  # seconds from SIGTERM, when /ready turns 503, until connections are closed
+    model: Annotated[str, Help("A saved model, such as shop.shortlist; it is served first."), Only()]
+    start_with: Annotated[
+        Literal["activated", "given"], Help("Which model to serve after a restart."), Only()
+    ] = "activated"
+    db: Annotated[
+        str, Help("Event store: sqlite:///file or postgresql://…; default: a file beside the model.")
+    ] = ""
+    host: Annotated[str, Help("Address to listen on; default: 127.0.0.1.")] = "127.0.0.1"
+    port: Annotated[int, AtLeast(1), AtMost(65_535), Help("Port to listen on; default: 8000.")] = 8000
+    workers: Annotated[int, AtLeast(1), AtMost(64), Help("Processes that answer requests; default: 1.")] = 1
+    token_file: Annotated[
+        str, Help("File of hashed tokens, from `shortlist service token`; needed beyond loopback.")
+    ] = ""
+    max_body: Annotated[int, AtLeast(1_024), AtMost(1 << 30), Help("Bytes of a request."), Only()] = 4 << 20
+    max_users: Annotated[int, AtLeast(1), AtMost(100_000), Help("Lists per request."), Only()] = 1_000
+    max_events: Annotated[int, AtLeast(1), AtMost(1_000_000), Help("Events per request."), Only()] = 10_000
+    max_candidates: Annotated[int, AtLeast(1), AtMost(10_000_000), Help("Item ids per request."), Only()] = (
+        100_000
+    )
+    max_items: Annotated[
+        int, AtLeast(1_000), AtMost(10_000_000), Help("Users × items per list of a request."), Only()
+    ] = 100_000
+    max_connections: Annotated[
+        int, AtLeast(1), AtMost(1_000_000), Help("Open connections of a worker."), Only()
+    ] = 800
+    max_requests: Annotated[
+        int, AtLeast(1), AtMost(1_000_000), Help("Requests of a route that a worker has in progress."), Only()
+    ] = 256
+    timeout: Annotated[
+        float, AtLeast(0.1), AtMost(3_600), Help("Seconds until a request is given up."), Only()
+    ] = 10.0
+    log_share: Annotated[Probability, Help("Share of lists that are logged; default: 1.")] = 1.0
+    keep_lists_days: Annotated[  # feedback looks back for a week
+        int,
+        AtLeast(8),
+        AtMost(36_500),
+        Help("Days until logged lists and counters are deleted; events are kept."),
+        Only(),
+    ] = 90
+    poll: Annotated[
+        float, AtLeast(0.02), AtMost(60), Help("Seconds between two looks for new events."), Only()
+    ] = 0.1
+    cors: Annotated[
+        str, Help("Origins that browsers may call from, separated by commas; empty: none."), Only()
+    ] = ""
+    keep_models: Annotated[
+        int, AtLeast(1), AtMost(1_000), Help("Earlier models that are kept, to go back to."), Only()
+    ] = 3
+    drain: Annotated[
+        float, AtLeast(0), AtMost(300), Help("Seconds from SIGTERM until connections are closed."), Only()
+    ] = 5.0
 
     def __post_init__(self) -> None:
-        limits = {
-            "port": (1, 65_535),
-            "workers": (1, 64),
-            "max_body": (1_024, 1 << 30),
-            "max_users": (1, 100_000),
-            "max_events": (1, 1_000_000),
-            "max_candidates": (1, 10_000_000),
-            "max_items": (1_000, 10_000_000),
-            "max_connections": (1, 1_000_000),
-            "max_requests": (1, 1_000_000),
-            "timeout": (0.1, 3_600),
-            "log_share": (0, 1),
-            "keep_lists_days": (8, 36_500),  # windows of experiments last for a week
-            "poll": (0.02, 60),
-            "keep_models": (1, 1_000),
-            "drain": (0, 300),
-        }
-        for name, (low, high) in limits.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(
-                    f"{name} must be between {low} and {high}, got {value}; change the setting."
-                )
-        if self.start_with not in STARTS:
-            raise ConfigError(
-                f"start_with must be {' or '.join(STARTS)}, got {self.start_with!r}; change the setting."
-            )
+        check_options(ServeConfig, vars(self))
         if not self.token_file and not is_loopback(self.host):
             raise ConfigError(
-                f"a token file is needed to listen on {self.host}, because anybody on the network could "
-                "read lists and add events; create one with `shortlist service token`, or listen on "
-                "127.0.0.1."
+                f"a token file is needed to listen on {self.host}, where anybody could read lists and add "
+                "events; create one with `shortlist service token`, or listen on 127.0.0.1."
             )
 
     @property
@@ -110,20 +112,17 @@ def is_loopback(host: str) -> bool:
 def load_config(
     flags: Mapping[str, Any], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> ServeConfig:
-    """Combine flags (None: not given), environment variables and the TOML file."""
-    types = {field.name: type(field.default) for field in fields(ServeConfig)} | {"model": str}
-    values: dict[str, Any] = {}
-    if file is not None:
-        values |= _check_settings(_read_file(file), types, str(file))
+    """Combine flags (None: not set), environment variables and the TOML file."""
     variables = {
         name.removeprefix(PREFIX).lower(): value
         for name, value in environment.items()
         if name.startswith(PREFIX)
     }
-    values |= _check_settings(variables, types, "the environment")
+    values = _check_names({} if file is None else _read_file(file), str(file))
+    values |= {name: _parse(name, text) for name, text in _check_names(variables, "the environment").items()}
     values |= {name: value for name, value in flags.items() if value is not None}
     if not values.get("model"):
-        raise ConfigError("the service needs a model file; pass `shortlist serve shop.shortlist`.")
+        raise ConfigError("the service needs a model file; run `shortlist serve shop.shortlist`.")
     return ServeConfig(**values)
 
 
@@ -136,21 +135,21 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(f"config file {path} is not valid TOML: {error}; correct it.") from None
 
 
-def _check_settings(given: Mapping[str, Any], types: Mapping[str, type], place: str) -> dict[str, Any]:
-    """The settings in their types; unknown names and other types are errors."""
-    values = {}
-    for name, value in given.items():
-        if name not in types:
-            raise ConfigError(
-                f"{place} has the unknown setting {name!r}; settings are {', '.join(sorted(types))}."
-            )
-        kind = types[name]
-        if isinstance(value, bool) or not isinstance(value, (str, kind, int)):
-            raise ConfigError(f"{name} in {place} must be {KINDS[kind]}, got {value!r}; correct it.")
-        try:
-            values[name] = kind(value)
-        except ValueError:
-            raise ConfigError(
-                f"{name} in {place} must be {KINDS[kind]}, got {value!r}; correct it."
-            ) from None
-    return values
+def _check_names(settings: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The settings; ConfigError for an unknown one."""
+    names = list(ServeConfig.__dataclass_fields__)
+    for name in settings:
+        if name not in names:
+            near = nearest_name(name, names)
+            advice = f"did you mean {near!r}?" if near else f"settings are {', '.join(names)}."
+            raise ConfigError(f"{place} has the unknown setting {name!r:.60}; {advice}")
+    return dict(settings)
+
+
+def _parse(name: str, text: str) -> Any:
+    """The value of an environment variable; a text that is no number is refused with the other checks."""
+    kind = type(ServeConfig.__dataclass_fields__[name].default)
+    try:
+        return kind(text) if kind in (int, float) else text
+    except ValueError:
+        return text

@@ -352,8 +352,8 @@ class Deployment:
         model = load_activated(self._store, self._folder, activation)
         if model.cutoff_ is None and not model.has_boundary:
             raise ModelFileError(
-                f"model {activation.model!r} has no cutoff and no boundary; fit it without --quick, or call "
-                "model.set_cutoff before saving it."
+                f"model {activation.model!r} has no cutoff and no boundary; run shortlist fit without "
+                "--quick, or call model.set_cutoff before saving it."
             )
         served = ServedModel(
             activation=activation,

@@ -17,13 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 import numpy as np
 import polars as pl
 import sqlalchemy as sa
 
-from shortlist.core.options import AtLeast, check_value
 from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.experiment import (
@@ -33,6 +32,7 @@ from shortlist.evaluation.experiment import (
     split_evidence,
 )
 from shortlist.serve.deployment import Deployment, load_activated
+from shortlist.serve.options import ExperimentMetric, ExperimentOptions
 from shortlist.serve.projections import ModelVersion, erased_after, find_activations, read_timelines
 from shortlist.serve.store import Change, EventStore
 from shortlist.serve.tables import events, exposures, lists
@@ -47,7 +47,6 @@ DAY = 86_400.0
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 COVARIATES = ["log_events_before"]
 
-ExperimentMetric = Literal["hits", "hits_per_item", "value", "f1", "empty"]
 OUTCOMES = (*get_args(ExperimentMetric), "shown")  # what `measure` returns
 OPTIONS = ("N", "cutoff", "min_items", "max_items")  # of a request, that an arm may set
 
@@ -80,25 +79,11 @@ class CommonHistory(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LiveExperiment:
-    """Arms, how they are compared, and when it ran.
-
-    `gain` is what a hit earns, `cost` what a shown item costs, `contact_cost` what a list with items costs.
-    Not more than `max_hits` hits of a user count, so that no user decides an experiment alone.
-    """
+class LiveExperiment(ExperimentOptions):
+    """Arms, how they are compared, and when it ran."""
 
     name: str
     arms: tuple[Arm, ...]
-    metric: ExperimentMetric = "hits"
-    window_days: float = 7.0
-    gain: float = 1.0
-    cost: float = 0.0
-    contact_cost: float = 0.0
-    max_hits: int = 20
-    guardrails: Mapping[str, float] = field(default_factory=dict)
-    smallest_effect: float | None = None
-    confidence: float = 0.95
-    planned_users: int | None = None  # of all arms
     salt: str = ""  # random: the arm of an id is unknown before the start
     history: CommonHistory | None = None
     started: float = 0.0
@@ -107,6 +92,7 @@ class LiveExperiment:
     is_recorded: bool = False  # by release 0.3: its outcomes stay, its counts of earlier events are not used
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         names = [self.name, *(arm.name for arm in self.arms)]
         for name in names:
             if not NAME.fullmatch(name):
@@ -127,14 +113,11 @@ class LiveExperiment:
                     f"arm {arm.name!r} may set {', '.join(OPTIONS)}, got {unknown[0][:60]!r}; remove it."
                 )
         metrics = get_args(ExperimentMetric)
-        for metric in (self.metric, *self.guardrails):
+        for metric in self.guardrails:
             if metric not in metrics:
                 raise ConfigError(
-                    f"a metric must be one of {', '.join(metrics)}, got {metric[:60]!r}; choose one."
+                    f"guardrails must be of {', '.join(metrics)}, got {metric[:60]!r}; choose one."
                 )
-        if not 0 < self.window_days <= 365:
-            raise ConfigError(f"window_days must be above 0 and at most 365, got {self.window_days}.")
-        check_value(Annotated[int, AtLeast(1)], max_hits=self.max_hits)
 
     @classmethod
     def from_dict(cls, name: str, values: Mapping[str, Any], started: float, end: Change | None) -> Self:

@@ -226,7 +226,7 @@ def _check_age(served: ServedModel, now: float) -> Check:
         _grade(days, 2, 14),
         f"{days:,.1f} days",
         f"The last event that the model knows is {days:,.1f} days old.",
-        "Send events to POST /v1/events, and refit the model with `shortlist service refit` or --refit.",
+        "Send events to POST /v1/events, and refit the model with `shortlist service refit`.",
     )
 
 

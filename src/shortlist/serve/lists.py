@@ -16,7 +16,7 @@ from shortlist.core.threads import limit_threads
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, RankedLists
-from shortlist.recommend.request import CutoffChoice, RequestOptions
+from shortlist.recommend.options import CutoffChoice, RequestOptions
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids

@@ -311,7 +311,7 @@ class Middleware:
                     403,
                     "token_needed",
                     "changing the service needs a token with the scope admin",
-                    "start the service with --token_file; `shortlist service token` creates one",
+                    "run shortlist serve with --token_file; `shortlist service token` creates one",
                 )
         elif rule.scope != OPEN:
             self._check_token(self._tokens, headers.get(b"authorization", b""), rule.scope)

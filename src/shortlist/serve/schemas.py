@@ -1,8 +1,8 @@
 """The bodies of requests and answers, which are also the schema in /docs, and how they are checked."""
 
-import difflib
 import typing
 from collections.abc import Iterable
+from dataclasses import MISSING
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
@@ -13,35 +13,42 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    create_model,
 )
 
+from shortlist.core.options import (
+    Form,
+    Help,
+    annotations_of,
+    find_note,
+    list_options,
+    nearest_name,
+    strict_type,
+)
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.errors import DataError, ShortlistError
+from shortlist.recommend.options import RequestOptions
+from shortlist.serve.options import ExperimentOptions
 
 MAX_WEIGHT = 1e6  # of an event; far below what float32 sums can hold
 
-WholeNumber = Annotated[StrictInt, Field(ge=-(2**63), le=2**63 - 1)]
+WholeNumber = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 Id = Annotated[
-    StrictStr | WholeNumber,
+    str | WholeNumber,
     Field(description="An id, in the type that the model uses.", examples=["u42"]),
 ]
-Length = Annotated[StrictInt, Field(ge=0, le=1_000)]
-Fraction = Annotated[StrictFloat, Field(ge=0, le=1)]
-Name = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Body(BaseModel):
     """A request body: unknown fields are refused, so that a typing error is never ignored."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 class Answer(BaseModel):
@@ -50,49 +57,33 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class RecommendBody(Body):
+def body_of(declaration: type, *names: str) -> Any:
+    """A body of the options that are offered over HTTP; or of some of them, each of which may be left out."""
+    fields: dict[str, Any] = {}
+    annotations = annotations_of(declaration)
+    for name, option in list_options(declaration, "http").items():
+        if names and name not in names:
+            continue
+        form, note = find_note(annotations[name], Form), find_note(annotations[name], Help)
+        kind = strict_type(annotations[name] if form is None or form.http is None else form.http)
+        default: Any = {} if option.default is MISSING else option.default
+        kind, default = (kind | None, None) if names else (kind, default)
+        text, example = ("", None) if note is None else (note.text, note.example)
+        examples = None if example is None else [example]
+        fields[name] = kind, Field(default, description=text, examples=examples)
+    return create_model("Options", __base__=Body, **fields)
+
+
+class RecommendBody(body_of(RequestOptions)):  # type: ignore[misc]
     """Who needs lists, and what may be on them."""
 
     users: list[Id] | None = Field(
         None, description="Known users; an unknown user gets an empty list.", examples=[["u1", "u2"]]
     )
-    history: dict[str, list[Id]] | None = Field(
-        None,
-        description="Sessions: item ids by a key of your choice. Nothing is stored.",
-        examples=[{"session-1": ["i1", "i10"]}],
-    )
-    candidates: list[Id] | None = Field(
-        None, description="Only these items may be recommended.", examples=[["i1", "i10"]]
-    )
-    exclude: list[Id] | None = Field(
-        None, description="These items may not be recommended.", examples=[["i1", "i10"]]
-    )
-    N: Length | None = Field(None, description="The same length for all lists, instead of a cutoff.")
-    min_items: Length = Field(0, description="Lists are filled up to this length.")
-    max_items: Length | None = Field(None, description="Lists end at this length at the latest.")
-    max_per_group: dict[Name, Annotated[Length, Field(ge=1)]] | None = Field(
-        None,
-        description="How many items of one group a list may contain, by field; further ones are skipped. The "
-        "model must know the groups.",
-        examples=[{"category": 2}],
-        max_length=10,
-    )
-    cutoff: StrictStr = Field("auto", description='"auto", "boundary" or a `cutoff_id`.', max_length=200)
-    at: StrictStr | None = Field(
-        None, description="Time of the lists, ISO 8601; default: the last event.", max_length=40
-    )
-    filter_seen: StrictBool | None = Field(
-        None,
-        description="Whether to leave out items that the user interacted with before; default: only if users "
-        "do not repeat items in the data.",
-    )
-    fallback: Literal["popular"] | None = Field(
-        None, description='What to show instead of an empty list, for unknown users too: "popular".'
-    )
-    explain: StrictBool = Field(
+    explain: bool = Field(
         False, description="Add the sources of each score. For one user only; the list is not logged."
     )
-    withheld: Annotated[StrictInt, Field(ge=0, le=50)] = Field(
+    withheld: Annotated[int, Field(ge=0, le=50)] = Field(
         0, description="Also return this many candidates below the end of each list."
     )
 
@@ -134,19 +125,19 @@ class EventBody(Body):
 
     user_id: Id
     item_id: Id
-    time: StrictStr | None = Field(
+    time: str | None = Field(
         None, description="ISO 8601; default: now. Events of a user at the same time form a basket."
     )
-    event_id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
+    event_id: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="An event with a known id is stored once. Default: derived from the content."
     )
-    weight: Annotated[StrictFloat, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)] | None = Field(
+    weight: Annotated[float, Field(ge=-MAX_WEIGHT, le=MAX_WEIGHT)] | None = Field(
         None,
         description="Such as a quantity, at most a million; negative for a return, which is subtracted from "
         "the latest earlier purchases of the user and item. Without weights in the data of the model, a "
         "return takes one purchase away.",
     )
-    list_id: Annotated[StrictStr, Field(max_length=64)] | None = None
+    list_id: Annotated[str, Field(max_length=64)] | None = None
 
 
 def _keep_problem(event: Any, validate: ValidatorFunctionWrapHandler) -> Any:
@@ -208,7 +199,7 @@ class ScoredItem(Body):
     """A candidate of any ranker."""
 
     item_id: Id
-    score: StrictFloat
+    score: float
     probability: Fraction | None = None
 
 
@@ -231,7 +222,7 @@ class CutBody(Body):
     """Scores of any ranker, to be cut."""
 
     lists: ScoredLists
-    cutoff: StrictStr = Field(
+    cutoff: str = Field(
         description="A `cutoff_id` from /v1/cut/fit, or the name of a saved cutoff in the model folder.",
         max_length=200,
     )
@@ -286,12 +277,12 @@ class CutFitBody(Body):
 
     lists: ScoredLists
     outcomes: list[OutcomeBody]
-    cutoff: Annotated[StrictStr, AfterValidator(_check_class)] = Field(
+    cutoff: Annotated[str, AfterValidator(_check_class)] = Field(
         "ExpectedF1",
         description="The class of the cutoff.",
         json_schema_extra=lambda schema: schema.update(enum=list(cutoff_classes())),
     )
-    params: dict[str, WholeNumber | StrictFloat | StrictBool | StrictStr | None] = Field(
+    params: dict[str, WholeNumber | float | bool | str | None] = Field(
         {}, description="Parameters of the class, such as its calibration."
     )
 
@@ -303,13 +294,11 @@ class CutFitAnswer(Answer):
     description: str
 
 
-class ArmOptions(Body):
-    """Options of a request that an arm sets."""
+ARM_OPTIONS = ("N", "cutoff", "min_items", "max_items")  # of a request, that an arm may set
 
-    N: Length | None = None
-    cutoff: StrictStr | None = Field(None, max_length=200, description='"boundary" or a `cutoff_id`.')
-    min_items: Length | None = None
-    max_items: Length | None = None
+
+class ArmOptions(body_of(RequestOptions, *ARM_OPTIONS)):  # type: ignore[misc]
+    """Options of a request that an arm sets."""
 
 
 class ArmBody(Body):
@@ -318,36 +307,14 @@ class ArmBody(Body):
     name: Name
     share: Fraction = Field(description="Share of the users; all shares add up to 1.")
     model: Name | None = Field(None, description="A name from GET /v1/model; default: the model in service.")
-    options: ArmOptions = ArmOptions(cutoff=None)
+    options: ArmOptions = ArmOptions()
 
 
-class ExperimentBody(Body):
+class ExperimentBody(body_of(ExperimentOptions)):  # type: ignore[misc]
     """An experiment; the first arm is the one that the others are compared with."""
 
     name: Name = Field(examples=["spring"])
     arms: Annotated[list[ArmBody], Field(min_length=2, max_length=10)]
-    metric: Literal["hits", "hits_per_item", "value", "f1", "empty"] = "hits"
-    window_days: Annotated[StrictFloat, Field(gt=0, le=365)] = Field(
-        7.0, description="Days after the first list of a user in which events count."
-    )
-    gain: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(1.0, description="What a hit earns.")
-    cost: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(0.0, description="Cost of a shown item.")
-    contact_cost: Annotated[StrictFloat, Field(ge=0, le=1e9)] = Field(
-        0.0, description="Cost of a list with items."
-    )
-    max_hits: Annotated[StrictInt, Field(ge=1, le=10_000)] = Field(
-        20, description="Hits of one user that count at most; the value is limited to what they earn."
-    )
-    guardrails: dict[Name, Annotated[StrictFloat, Field(ge=0, le=1e9)]] = Field(
-        {}, description="Metrics that may not become worse, and by how much at most."
-    )
-    smallest_effect: Annotated[StrictFloat, Field(gt=0, le=1e9)] | None = Field(
-        None, description="The smallest difference that matters."
-    )
-    confidence: Annotated[StrictFloat, Field(ge=0.5, lt=1)] = 0.95
-    planned_users: Annotated[StrictInt, Field(ge=1)] | None = Field(
-        None, description="Users of all arms with which it is to end; the interval is narrowest there."
-    )
 
 
 class StopBody(Body):
@@ -387,8 +354,8 @@ class ModelBody(Body):
     """Which model to serve."""
 
     name: Name = Field(description="A name from GET /v1/model.")
-    cutoff: StrictStr | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
-    activation: Annotated[StrictInt, Field(ge=1, le=2**63 - 1)] | None = Field(
+    cutoff: str | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
+    activation: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
         None, description="Go back to this activation of the model, with the cutoff it had then."
     )
 
@@ -592,10 +559,9 @@ def _unknown_field(place: Place, model: type[BaseModel] | None) -> tuple[str, st
     """Name an unknown field and the declared one that is spelled most like it."""
     name, owner = str(place[-1])[:60], _model_at(place[:-1], model)
     declared = [] if owner is None else list(owner.model_fields)
-    by_case = {field.lower(): field for field in declared}
-    close = difflib.get_close_matches(name.lower(), by_case, n=1)
+    near = nearest_name(name, declared)
     fields = f"the fields are {', '.join(declared)}" if declared else "see /docs"
-    return f"unknown field {name!a}", f"did you mean {by_case[close[0]]!r}?" if close else fields
+    return f"unknown field {name!a}", f"did you mean {near!r}?" if near else fields
 
 
 def _model_at(place: Iterable[int | str], model: type[BaseModel] | None) -> type[BaseModel] | None:

@@ -15,7 +15,7 @@ from typing import Any
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.errors import ModelFileError, ShortlistError
-from shortlist.recommend.request import CutoffChoice
+from shortlist.recommend.options import CutoffChoice
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import (
     SUFFIX,

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shortlist.cutoff.allocation import PROBABILITY_NAMES
-from shortlist.data.columns import ColumnNames, match_columns, plain_name
+from shortlist.data.columns import match_columns, plain_name
 from shortlist.data.files import is_spark_frame, spark_columns
 from shortlist.data.lists import LIST_ALIASES, find_list_column
+from shortlist.data.read_options import ColumnNames, without_options
 from shortlist.errors import ConfigError, DataError
 from shortlist.spark.task import ROW
 
@@ -51,6 +52,7 @@ def list_columns(df: "DataFrame") -> dict[str, str]:
     return columns
 
 
+@without_options()
 def history_columns(df: "DataFrame") -> dict[str, str]:
     """Conventional name → column of interactions."""
     return match_columns(df.columns, ColumnNames(item_name=""))

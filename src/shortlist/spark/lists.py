@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from shortlist.core.metrics import Money
-from shortlist.core.options import Count, check_value, show_options
+from shortlist.core.options import Count, check_value, explain_keywords, take_options
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.files import collect_arrow, is_spark_frame, read_interactions, spark_columns
 from shortlist.data.interactions import Interactions, without_negative
@@ -17,7 +17,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import MetricAccumulator
 from shortlist.models.base import Recommender, load_model
-from shortlist.recommend.request import RequestKeywords, RequestOptions
+from shortlist.recommend.options import RequestOptions
 from shortlist.spark.frames import arrow_schema, check_frame, history_columns, list_columns, sort_by_user
 from shortlist.spark.task import Task
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from shortlist.data.arrow import ArrowFunction
 
 
+@explain_keywords
 def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) -> "DataFrame":
     """Cut every list of candidates at its length.
 
@@ -74,10 +75,8 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
     return _make_lists(cutoff.arrow(history=known), df, columns)
 
 
-@show_options(RequestOptions)
-def recommend(
-    df: "DataFrame", model: Recommender | str | Path, **options: Unpack[RequestKeywords]
-) -> "DataFrame":
+@take_options(RequestOptions)
+def recommend(df: "DataFrame", model: Recommender | str | Path, *, options: RequestOptions) -> "DataFrame":
     """Recommend a list to each user of a DataFrame of histories; the model need not know the users.
 
     Parameters
@@ -116,7 +115,7 @@ def recommend(
         raise ConfigError(
             f"model must be a fitted model or the path of one, got a {type(model).__name__}; pass one."
         )
-    return _make_lists(model.arrow(**options), df, history_columns(df))
+    return _make_lists(model.arrow(**vars(options)), df, history_columns(df))
 
 
 def _make_lists(function: "ArrowFunction", df: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
@@ -128,6 +127,7 @@ def _make_lists(function: "ArrowFunction", df: "DataFrame", columns: Mapping[str
 IS_TRUTH = "shortlist_truth"  # whether a row is one of the truth
 
 
+@explain_keywords
 def evaluate(
     lists: "DataFrame",
     truth: "DataFrame",
