@@ -90,3 +90,30 @@ def test_column_without_a_known_name_is_named(folder, capsys):
     pl.DataFrame({"who": ["a"], "what": ["b"], "score": [1.0]}).write_csv(folder / "odd.csv")
     assert run(folder / "odd.csv", "--truth", folder / "today_truth.csv") == 2
     assert "odd.csv: the table must have a column 'user_id'" in capsys.readouterr().err
+
+
+def test_aims_are_passed_on(folder, capsys):
+    words = ["--truth", folder / "today_truth.csv", "--gain", "3", "--cost", "1", "--users", "everyone"]
+    assert run(folder / "today.parquet", *words, "--keep_order", "--json") == 0
+    about = json.loads(capsys.readouterr().out)
+    candidates, truth = pl.read_parquet(folder / "today.parquet"), pl.read_csv(folder / "today_truth.csv")
+    expected = sl.cut(candidates, truth, gain=3, cost=1, users="everyone", keep_order=True)
+    assert about["metric"] == "value"
+    assert about["score"] == pytest.approx(expected.report.mean("value"))
+    assert run(folder / "today.parquet", "--cutoff", "c.shortlist", "--out", "x.csv", "--gain", "3") == 2
+    assert "--gain needs --truth" in capsys.readouterr().err
+
+
+def test_sizes_are_a_column_of_the_candidates(folder, tmp_path, capsys):
+    candidates = pl.read_parquet(folder / "today.parquet")
+    sized = candidates.with_columns(tokens=100 + candidates["doc_id"].str.slice(1).cast(pl.Int64))
+    sized.write_parquet(tmp_path / "sized.parquet")
+    words = ["--truth", folder / "today_truth.csv", "--sizes", "tokens", "--max_size", "500"]
+    files = ["--save", tmp_path / "cut.shortlist", "--out", tmp_path / "lists.parquet"]
+    assert run(tmp_path / "sized.parquet", *words, *files) == 0
+    assert "Mean size of a list" in capsys.readouterr().out
+    shown = sl.RankedLists.read(tmp_path / "lists.parquet").to_frame().filter(pl.col("rank") > 0)
+    sizes = shown.join(sized, left_on=["user_id", "item_id"], right_on=["query_id", "doc_id"])
+    assert sizes.group_by("user_id").agg(pl.col("tokens").sum())["tokens"].max() <= 500
+    again = ["--cutoff", tmp_path / "cut.shortlist", "--sizes", "tokens", "--out", tmp_path / "again.parquet"]
+    assert run(tmp_path / "sized.parquet", *again) == 0

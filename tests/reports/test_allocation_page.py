@@ -79,7 +79,7 @@ def test_most_often_bought_and_latest_first_is_the_same_volume():
     headline = allocation_headline(allocation, history=HISTORY)
     assert headline == (
         "Expected: the same 3 items reach 18% more purchases than 1.5 for everyone and 67% more purchases "
-        "than bought most often, latest first."
+        "than what was bought most often, latest first."
     )
 
 

@@ -82,7 +82,7 @@ def list_strategies(allocation: Allocation, history: Interactions | None) -> lis
     ]
     if history is not None and allocation.n_items:
         often = most_often_bought(allocation, history)
-        strategies.append(Strategy("bought most often, latest first", often, np.ones(often.items.size)))
+        strategies.append(Strategy("what was bought most often, latest first", often, np.ones(often.items.size)))
     return strategies
 
 
