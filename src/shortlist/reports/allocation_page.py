@@ -81,8 +81,8 @@ def list_strategies(allocation: Allocation, history: Interactions | None) -> lis
         Strategy(f"{name} for everyone", every, weight),
     ]
     if history is not None and allocation.n_items:
-        often = most_often_bought(allocation, history)
-        strategies.append(Strategy("what was bought most often, latest first", often, np.ones(often.items.size)))
+        often, name = most_often_bought(allocation, history), "what was bought most often, latest first"
+        strategies.append(Strategy(name, often, np.ones(often.items.size)))
     return strategies
 
 
