@@ -15,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests run this file by its path
 import content_tables
+import guarantee_tables
 import performance_tables
 import scale_tables
 
@@ -327,6 +328,9 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "gap": gap,
     },
     "production.md": {"serve": serve, "settings": settings},
+    "guarantees.md": {
+        "drift": lambda: guarantee_tables.drift(results("guarantees")),
+    },
     "scale.md": {
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))

@@ -217,8 +217,8 @@ class Guarantee(ThresholdCutoff):
         """Set the fitted attributes from labeled candidates of each basket, the latest one last."""
         if self.horizon == "next" and len(baskets) < 2:
             raise DataError(
-                "horizon='next' needs at least two baskets to see how much the mean may fall, got one; pass "
-                "earlier=, more history, or leave it out."
+                "horizon='next' needs at least two baskets or periods to see how much the mean may fall, got "
+                "one; leave it out, or use more history."
             )
         *earlier, latest = baskets
         tested = [self._shuffle(labels) for labels, _ in earlier]
