@@ -33,7 +33,7 @@ from shortlist.cutoff.threshold import compared_values, count_above
 from shortlist.data.labeled import LabeledLists, label_lists
 from shortlist.errors import InfeasibleError
 
-N_ORIGINS, N_SIMULATIONS, N_STREAMS, N_PERIODS = 6, 500, 100, 13
+N_ORIGINS, N_SIMULATIONS, N_STREAMS, N_PERIODS = 6, 300, 60, 13
 N_CANDIDATES, CONFIDENCE, STEP = 50, 0.9, 0.2
 MODELS = {
     "ta-feng": (sl.Popularity(), sl.PersonalFrequency(decay=0.9)),

@@ -5,7 +5,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.auto import guaranteed
-from shortlist.auto.validation import hold_out
+from shortlist.auto.validation import Validation, hold_out, last_baskets
 from shortlist.cutoff import Guarantee
 from shortlist.errors import ConfigError, DataError, DataWarning
 
@@ -68,6 +68,54 @@ def test_under_strict_time_the_deployed_model_learns_before_the_cut_and_knows_al
     assert model.history_.n_rows == DATA.n_rows
     learned = sl.PersonalFrequency().fit(kept.tested.history).observe(kept.tested.later)
     assert model.recommend(N=5).items.tolist() == learned.recommend(N=5).items.tolist()
+
+
+# ------------------------------------------------------------------ several baskets
+def test_earlier_baskets_are_predicted_by_models_that_were_trained_before(monkeypatch):
+    trained, refit = [], Validation.refit
+
+    def recorded(self, data, **options):
+        trained.append(data)
+        return refit(self, data, **options)
+
+    monkeypatch.setattr(Validation, "refit", recorded)
+    model = fitted()
+    *earlier, deployed = trained
+    folds = last_baskets(DATA, 4)
+    assert [data.n_rows for data in earlier] == [fold.history.n_rows for fold in reversed(folds[1:])]
+    assert deployed.n_rows > folds[0].history.n_rows
+    assert "on each of the last 4 baskets or periods" in model.cutoff_.guarantee_
+
+
+def test_the_worst_basket_decides():
+    """Users repeat less three baskets ago: the threshold of the last basket alone is looser."""
+    kept = guaranteed.keep_back(DATA, hold_out(DATA), seed=0)
+    validation = Validation(sl.PersonalFrequency(), kept.selection, 50)
+    alone = guaranteed.deploy(validation, kept._replace(earlier=[]), GUARANTEE, None)[1].cutoff
+    together = guaranteed.deploy(validation, kept, GUARANTEE, None)[1].cutoff
+    assert together.threshold_ >= alone.threshold_
+    assert "on one basket or period only" in alone.guarantee_
+
+
+def test_earlier_baskets_of_too_few_users_are_left_out():
+    """An earlier basket needs at least half as many users as are tested on the latest one."""
+    folds = last_baskets(DATA, 4)
+    users = [fold.truth.active_users.size for fold in folds]
+    assert len(guaranteed.earlier_folds(folds[0], n_tested=users[3])) == 3
+    assert len(guaranteed.earlier_folds(folds[0], n_tested=2 * users[1] + 2)) == 0
+    two_baskets = [(u, u % 5 + day, f"2024-01-0{day + 1}") for u in range(50) for day in range(2)]
+    assert guaranteed.earlier_folds(hold_out(sl.Interactions.from_tuples(two_baskets)), n_tested=1) == []
+
+
+def test_max_empty_holds_over_all_users_of_the_model():
+    """Users without a held-out basket are served, too: their lists count in the test."""
+    rows = [(f"a{u}", i, f"2024-01-{d + 1:02}") for u in range(60) for d in range(6) for i in (u % 7, 8)]
+    rows += [(f"b{u}", u % 7, "2024-01-01") for u in range(140)]
+    data = sl.Interactions.from_tuples(rows)
+    cutoff = Guarantee(max_empty=0.3, confidence=0.9)
+    model = sl.fit(data, models="PersonalFrequency", budget="quick", cutoff=cutoff)
+    assert (model.recommend().lengths == 0).mean() <= 0.3
+    assert f"tested on {data.n_users} users" in model.cutoff_.guarantee_
 
 
 def test_same_seed_same_guarantee():
