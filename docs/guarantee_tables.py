@@ -4,13 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 Rows = Iterator[tuple[str, ...]]
-DATASETS = {
-    "ta-feng": "Ta-Feng",
-    "complete-journey": "Complete Journey",
-    "online-retail": "Online Retail",
-    "ml-100k": "MovieLens 100K",
-    "ml-1m": "MovieLens 1M",
-}
 BASKETS = {"one": "one basket", "four": "four baskets", "next": "four and a margin"}
 
 
@@ -19,38 +12,9 @@ def outcome(row: dict[str, Any]) -> str:
     return f"{row['broken']} of {row['guaranteed']}, {row['coverage']:.0%}"
 
 
-def next_baskets(found: dict[str, Any]) -> Rows:
-    """Guarantees of precision and recall on the next baskets."""
-    yield (
-        "data, model",
-        *(f"{kind}, {name}" for kind in ("precision", "recall") for name in BASKETS.values()),
-    )
-    for key, models in found["next_baskets"].items():
-        for model, kinds in models.items():
-            cells = (outcome(kinds[kind][name]) for kind in ("precision", "recall") for name in BASKETS)
-            yield (f"{DATASETS[key]}, `{model}`", *cells)
-
-
-def next_lists(found: dict[str, Any]) -> Rows:
-    """Guarantees of max_empty over the lists of everyone."""
-    yield ("data, model", "tested on buyers", "on everyone, one time", "on everyone, four times")
-    for key, models in found["next_baskets"].items():
-        for model, kinds in models.items():
-            cells = (outcome(kinds["empty"][name]) for name in ("buyers", "one", "four"))
-            yield (f"{DATASETS[key]}, `{model}`", *cells)
-
-
 def drift(found: dict[str, Any]) -> Rows:
     """Guarantees of precision on generated streams."""
     titles = BASKETS | {"moving": "moving threshold"}
     yield ("relevance", *titles.values())
     for name, variants in found["drift"].items():
         yield (name, *(outcome(variants[each]) for each in titles))
-
-
-def simulation(found: dict[str, Any]) -> Rows:
-    """Broken guarantees where the truth is known and nothing changes."""
-    yield ("users", "precision ≥ 30%", "empty lists ≤ 20%", "recall ≥ 80%")
-    for users, kinds in found["simulation"].items():
-        cells = (f"{kinds[k]['broken']} of {kinds[k]['fits']}" for k in ("precision", "empty", "recall"))
-        yield (users, *cells)
