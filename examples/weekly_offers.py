@@ -57,9 +57,10 @@ def earned(lists: sl.RankedLists) -> float:
 
 # %% The same number for everyone, and the allocation within stock and two offers per family.
 money = {"gain": "margin", "cost": COST, "items": items}
-allocation = model.allocate(customers, budget=budget, **money)
-limited = model.allocate(
-    customers, budget=budget, item_limits="stock", max_per_group={"family": 2}, max_items=8, **money
+candidates = model.candidates(customers)
+allocation = sl.allocate(candidates, budget=budget, **money)
+limited = sl.allocate(
+    candidates, budget=budget, item_limits="stock", max_per_group={"family": 2}, max_items=8, **money
 )
 rows = [
     ("2 for everyone", model.recommend(customers, N=2), allocation.same_for_all.value),

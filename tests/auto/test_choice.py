@@ -14,6 +14,7 @@ from shortlist.auto import validation
 from shortlist.auto.choice import Arm, choose_jointly, find_finalists, score_held_out
 from shortlist.auto.drift import measure_changes
 from shortlist.auto.validation import Validation, hold_out, last_baskets
+from shortlist.core.codec import Contents, RecordForm, Scope
 from shortlist.cutoff import FixedN
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
@@ -268,8 +269,14 @@ def test_damaged_scores_are_refused(damage):
         "reason": "",
         "metric": "f1",
     }
-    assert SelectionReport.from_notes(notes).held_out is None  # files of earlier versions
-    assert SelectionReport.from_notes(notes | {"held_out": held_out}).held_out == held_out
+
+    def load(held_out):
+        contents = Contents({}, {})
+        packed = RecordForm(SelectionReport).write(SelectionReport(**notes, held_out=held_out), "", contents)
+        return RecordForm(SelectionReport).read(packed, "", contents, Scope())
+
+    assert load(None).held_out is None
+    assert load(held_out).held_out == held_out
     if damage == {"score": 0.1}:
         held_out = damage  # the other keys are missing
     elif isinstance(damage, dict):
@@ -277,7 +284,7 @@ def test_damaged_scores_are_refused(damage):
     else:
         held_out = damage
     with pytest.raises(ModelFileError):
-        SelectionReport.from_notes(notes | {"held_out": held_out})
+        load(held_out)
 
 
 # ------------------------------------------------------------------ drift

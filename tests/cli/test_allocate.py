@@ -31,7 +31,7 @@ def test_the_command_writes_the_lists_of_the_library(folder, capsys):
     model, out = folder / "shop.shortlist", folder / "lists.parquet"
     assert main(["allocate", str(model), "--budget", "200", "--out", str(out), "--json"]) == 0
     about = json.loads(capsys.readouterr().out)
-    expected = sl.load_model(model).allocate(budget=200)
+    expected = sl.allocate(sl.load_model(model), budget=200)
     assert about["items"] == expected.n_items == 200
     assert about["expected_value"] == pytest.approx(expected.expected_value)
     assert about["headline"].startswith("Expected: the same 200 items reach ")

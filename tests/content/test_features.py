@@ -5,6 +5,7 @@ import polars as pl
 import pytest
 
 from shortlist.content.features import FeatureSpace
+from shortlist.core.codec import Contents, RecordForm, Scope
 from shortlist.data.items import Items
 from shortlist.errors import DataError
 
@@ -69,6 +70,7 @@ def test_numbers_lie_between_two_knots():
 def test_space_survives_its_arrays(n):
     items = features(words=["red sea", "blue sea", "red map"] * n, price=[1.0, 2.0, 3.0] * n)
     space, matrix = FeatureSpace.fit(items)
-    arrays, notes = space.to_arrays()
-    again = FeatureSpace.from_arrays(arrays, notes)
+    contents = Contents({}, {})
+    packed = RecordForm(FeatureSpace).write(space, "space", contents)
+    again = RecordForm(FeatureSpace).read(packed, "space", contents, Scope())
     assert np.array_equal(again.transform(items).toarray(), matrix.toarray())

@@ -2,6 +2,7 @@
 
 import re
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,8 @@ import pytest
 
 from shortlist.content import features
 from shortlist.content.features import Field
+from shortlist.core.codec import Contents, RecordForm, Scope
+from shortlist.errors import ModelFileError
 
 TEXTS = [
     "Deep lakes, deep-sea fish",
@@ -61,18 +64,27 @@ def test_a_tag_counts_once_per_item():
     assert matrix.toarray().tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
+def reload(field):
+    """The field as a file gives it back."""
+    contents = Contents({}, {})
+    packed = RecordForm(Field).write(field, "field", contents)
+    return RecordForm(Field).read(packed, "field", contents, Scope())
+
+
 def test_saved_words_are_read_back():
     field, _ = Field.fit(pl.Series("t", TEXTS), "text")
-    arrays, notes = field.to_arrays("field0")
-    again = Field.from_arrays("field0", arrays, notes)
-    assert again.words.to_list() == field.words.to_list()
+    assert reload(field).words.to_list() == field.words.to_list()
 
 
 @pytest.mark.parametrize(
-    ("text", "rule"), [(b"\xff\xfe", "must be UTF-8 text"), (b"aa", "must be different words")]
+    ("changes", "rule"),
+    [
+        ({"words": pl.Series(["a", "a"])}, "must hold distinct ids"),
+        ({"words": pl.Series(["a"])}, "must have shape 1, got 2"),
+        ({"idf": np.ones(1, np.float32), "words": pl.Series(["a"])}, "must have a word or a knot"),
+    ],
 )
-def test_damaged_words_are_refused(text, rule):
+def test_damaged_words_are_refused(changes, rule):
     field, _ = Field.fit(pl.Series("t", ["a b"]), "text")
-    arrays, notes = field.to_arrays("field0")
-    with pytest.raises(Exception, match=rule):
-        Field.from_arrays("field0", arrays | {"field0.words.text": np.frombuffer(text, np.uint8)}, notes)
+    with pytest.raises(ModelFileError, match=rule):
+        reload(replace(field, **changes))

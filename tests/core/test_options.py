@@ -257,7 +257,7 @@ def test_models_and_cutoffs_name_the_nearest_keyword():
         (lambda: sl.cutoff.FixedN(k=5), "N"),
         (lambda: model.recommend(k=3), "N"),
         (lambda: model.explain("u1", withheld=3), "n_withheld"),
-        (lambda: model.allocate(budgets=3), "budget"),
+        (lambda: sl.allocate(model, budgets=3), "budget"),
     ):
         with pytest.raises(TypeError, match=rf"Did you mean '{near}'\?"):
             call()

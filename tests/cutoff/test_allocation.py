@@ -410,11 +410,11 @@ def test_a_model_is_allocated_with_the_probabilities_of_its_cutoff():
     split = sl.split.last_basket(sl.load_dataset("sample"))
     model = sl.PersonalFrequency().fit(split.train)
     with pytest.raises(ConfigError, match="cutoff"):
-        model.allocate(budget=100)
+        sl.allocate(model, budget=100)
     lists = model.recommend(N=100, filter_seen=False)
     cutoff = sl.cutoff.ExpectedValue(calibration="isotonic").fit(lists, split.valid)
     model.set_cutoff(cutoff)
-    result = model.allocate(budget=500, filter_seen=False)
+    result = sl.allocate(model.candidates(filter_seen=False), budget=500)
     assert result.n_items == 500
     assert result.expected_hits == pytest.approx(
         sl.allocate(cutoff.with_probabilities(lists), budget=500).expected_hits
@@ -485,9 +485,9 @@ def test_probabilities_that_are_not_calibrated_warn():
     for cutoff in (sl.cutoff.ExpectedValue(calibration="none"), sl.cutoff.FixedN()):
         model.set_cutoff(cutoff.fit(lists, split.valid))
         with pytest.warns(sl.errors.DataWarning, match="not calibrated .* fit the model with"):
-            model.allocate(budget=100)
+            sl.allocate(model, budget=100)
     model.set_cutoff(sl.cutoff.ExpectedValue(calibration="platt").fit(lists, split.valid))
-    assert model.allocate(budget=100).n_items == 100
+    assert sl.allocate(model, budget=100).n_items == 100
 
 
 def test_excluded_users_get_nothing_and_do_not_count():

@@ -7,6 +7,7 @@ import polars as pl
 from scipy.special import expit
 from shortlist_extras import UPCF
 
+from shortlist.core.codec import Contents, write_learned
 from shortlist.data.interactions import Interactions
 from shortlist.models.als import ALS
 from shortlist.models.content import ContentProfile
@@ -135,5 +136,7 @@ def probabilities(one, users=None):
 
 def bits(one):
     """Everything a model learned, as bytes."""
-    arrays, _ = one._to_arrays(one._fitted_state())
+    contents = Contents({}, {})
+    write_learned(one, "", contents)
+    arrays = {name: array for name, array in contents.arrays.items() if not name.startswith("history.")}
     return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}

@@ -12,7 +12,7 @@ from tests.threads import on_threads
 def objective(one, data):
     """The objective in plain NumPy, with the learned users."""
     has_item, unobserved = (data.to_csr().toarray() > 0).astype(float), one._weight(data.n_items)
-    users, items = one._state.users.astype(float), one._state.items.astype(float)
+    users, items = one._state.vectors.users.astype(float), one._state.vectors.items.astype(float)
     scores = users @ items.T
     penalty = sum(
         one.reg * ((counts + unobserved * n_others) ** one.reg_power * (vectors**2).sum(axis=1)).sum()
@@ -37,24 +37,24 @@ def test_every_epoch_lowers_the_objective(n_factors):
 def test_users_are_the_closed_form():
     data = crowd()
     one = ALS(n_factors=40, n_epochs=3, unobserved=0.2, reg=0.02, reg_power=0.5).fit(data)
-    items = one._state.items.astype(float)
+    items = one._state.vectors.items.astype(float)
     has_item = data.to_csr().toarray() > 0
     for user in (0, 7, 399):
         liked = items[has_item[user]]
         penalty = 0.02 * (len(liked) + 0.2 * data.n_items) ** 0.5
         matrix = 0.2 * items.T @ items + liked.T @ liked + penalty * np.eye(40)
         wanted = np.linalg.solve(matrix, liked.sum(axis=0))
-        np.testing.assert_allclose(one._state.users[user], wanted, atol=2e-4)
+        np.testing.assert_allclose(one._state.vectors.users[user], wanted, atol=2e-4)
 
 
 def test_weights_are_confidences_and_dislikes_should_score_zero():
     rows = [("a", "x", 0, 3), ("a", "y", 0, -2), ("b", "x", 0, 1), ("b", "z", 0, 1), ("c", "y", 0, 1)]
     data = Interactions.from_tuples(rows, negative_weights="keep")
     one = ALS(n_factors=4, n_epochs=5, weighting="linear", unobserved=0.5, reg=0.1).fit(data)
-    items = one._state.items.astype(float)  # x, y, z
+    items = one._state.vectors.items.astype(float)  # x, y, z
     penalty = 0.1 * (5 + 0.5 * 3)
     matrix = 0.5 * items.T @ items + (items[:2].T * [3, 2]) @ items[:2] + penalty * np.eye(4)
-    np.testing.assert_allclose(one._state.users[0], np.linalg.solve(matrix, 3 * items[0]), atol=1e-4)
+    np.testing.assert_allclose(one._state.vectors.users[0], np.linalg.solve(matrix, 3 * items[0]), atol=1e-4)
 
 
 @pytest.mark.parametrize("way", ["session", "observe"])

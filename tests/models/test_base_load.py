@@ -8,7 +8,7 @@ from shortlist_extras import FrozenBoundary
 
 from shortlist.cutoff import Cutoff, ExpectedF1, Threshold
 from shortlist.errors import ModelFileError
-from shortlist.models.base import load_model
+from shortlist.models.registry import load_model
 from shortlist.models.selection import SelectionReport
 from tests.models.cases import ALL_MODELS, checkerboard, fit, fitted, other_scores
 from tests.models.crafted import read_parts, write_parts
@@ -61,8 +61,12 @@ def both(*changes):
     return change
 
 
+def no_times(parts):
+    parts.description["notes"]["history"]["time"] = None
+
+
 def same_ids(parts):
-    parts.arrays["series.users.bytes"][:] = ord("u")
+    parts.arrays["series.history.users.bytes"][:] = ord("u")
 
 
 def refuse(path, parts, change, load=load_model):
@@ -92,16 +96,19 @@ HISTORY = {
     "baskets of users": (element("history.user_baskets", 1, 0), "must divide the rows like indptr"),
     "indptr ends late": (element("history.indptr", -1, 2**40), "'history.indptr' must lead from 0 to 300"),
     "indptr shorter": (rows("history.indptr", 5), "'history.indptr' must have shape 31, got 5"),
-    "no baskets": (rows("history.baskets", 0), "must have at least one row"),
+    "no baskets": (rows("history.baskets", 0), "'history.baskets' must have shape 1, got 0"),
     "item as long": (cast("history.item", np.int64), "'history.item' must have type int32, got int64"),
     "times shorter": (rows("history.time", 5), "'history.time' must have shape 300, got 5"),
     "no items": (drop("history.item"), "'history.item' is missing"),
-    "repeated ids": (same_ids, "'users' must hold distinct ids, none missing"),
+    "repeated ids": (same_ids, "'history.users' must hold distinct ids, none missing"),
     "missing id": (
-        lambda parts: parts.arrays.update({"series.users.valid": np.arange(30) > 0}),
-        "'users' must hold distinct ids, none missing",
+        lambda parts: parts.arrays.update({"series.history.users.valid": np.arange(30) > 0}),
+        "'history.users' must hold distinct ids, none missing",
     ),
-    "no users": (lambda parts: parts.description["series"].pop("users"), "'users' is missing"),
+    "no users": (
+        lambda parts: parts.description["series"].pop("history.users"),
+        "'history.users' is missing",
+    ),
     "unknown class": (
         lambda parts: parts.description.update({"class": "Missing"}),
         "holds a Missing, unknown to this version",
@@ -110,17 +117,20 @@ HISTORY = {
         lambda parts: parts.description.update({"class": "FactorModel"}),
         "holds a FactorModel, unknown to this version",
     ),
-    "unknown parameter": (param("extra", 1), "unexpected keyword argument 'extra'"),
-    "cutoff not one": (note("cutoff", {"class": "Calibration", "params": {}, "fitted": {}}), "be a cutoff"),
+    "unknown parameter": (param("extra", 1), "'extra' is unknown"),
+    "cutoff not one": (
+        note("cutoff", {"class": "Calibration", "params": {}, "fitted": {}}),
+        "must be a Cutoff, got 'Calibration'",
+    ),
     "cutoff of a class": (
         note("cutoff", {"class": "os.system", "params": {}, "fitted": {}}),
-        "'class' must be",
+        "must be a Cutoff, got 'os.system'",
     ),
     "attribute of a class": (
         note("cutoff", {"class": "FixedN", "params": {}, "fitted": {"fit": 3}}),
-        "'fit' cannot be a fitted attribute",
+        "'cutoff.fit' is unknown",
     ),
-    "report not one": (note("selection", {"models": 3}), "'validation' is missing"),
+    "report not one": (note("selection", {"models": 3}), "'selection.validation' is missing"),
 }
 
 
@@ -139,54 +149,69 @@ def test_history_is_checked(case, tmp_path):
 
 
 MODELS = {
-    ("Popularity", "NaN"): (element("model.popularity", 0, np.nan), "must be finite"),
-    ("Popularity", "rows"): (rows("model.popularity", 3), "must have shape 20, got 3"),
-    ("PersonalFrequency", "rows"): (rows("model.popularity", 3), "'popularity' must have shape 20, got 3"),
+    ("Popularity", "NaN"): (element("counts.counts", 0, np.nan), "must be finite"),
+    ("Popularity", "rows"): (rows("counts.counts", 3), "must have shape 20, got 3"),
+    ("PersonalFrequency", "rows"): (rows("counts.counts", 3), "'counts.counts' must have shape 20, got 3"),
     ("PersonalFrequency", "decay"): (param("decay", 0), "decay must be a number above 0 and at most 1"),
-    ("EASE", "columns"): (lambda p: p.arrays.update({"model.weights": np.ones((20, 3), "f4")}), "20 × 20"),
-    ("ALS", "rows"): (rows("model.items", 3), "'items' must have shape 20 × 256, got 3 × 256"),
-    ("ALS", "users"): (rows("model.users", 3), "'users' must have shape 30 × 256, got 3 × 256"),
-    ("ALS", "prints"): (element("model.prints", 0, np.nan), "'prints' must be finite"),
-    ("GFCF", "rows"): (rows("model.basis", 3), "'basis' must have shape 256 × 20, got 3 × 20"),
-    ("GFCF", "columns"): (element("model.matrix.columns", 0, 20), "'matrix.columns' must be at most 19"),
-    ("GFCF", "starts"): (element("model.matrix.indptr", 1, 10**6), "'matrix.indptr' must ascend"),
-    ("MatrixBlend", "rows"): (rows("model.graph.basis", 3), "'basis' must have shape 256 × 20, got 3 × 20"),
-    ("MatrixBlend", "scales"): (element("model.scales", 0, np.nan), "'scales' must be finite"),
-    ("TIFUKNN", "rows"): (rows("model.weights", 3), "'weights' must have shape"),
-    ("UPCF", "rows"): (rows("model.frequencies", 3), "'frequencies' must have shape"),
+    ("EASE", "columns"): (lambda p: p.arrays.update({"weights": np.ones((20, 3), "f4")}), "20 × 20"),
+    ("ALS", "rows"): (rows("vectors.items", 3), "'vectors.items' must have shape 20 × 256, got 3 × 256"),
+    ("ALS", "users"): (rows("vectors.users", 3), "'vectors.prints' must have shape 3, got 30"),
+    ("ALS", "prints"): (element("vectors.prints", 0, np.nan), "'vectors.prints' must be finite"),
+    ("GFCF", "rows"): (rows("filter.basis", 3), "'filter.basis' must have shape 256 × 20, got 3 × 20"),
+    ("GFCF", "columns"): (
+        element("filter.matrix.columns", 0, 20),
+        "'filter.matrix.columns' must be from 0 to 19",
+    ),
+    ("GFCF", "starts"): (element("filter.matrix.indptr", 1, 10**6), "'filter.matrix.indptr' must ascend"),
+    ("MatrixBlend", "rows"): (rows("graph.basis", 3), "'graph.basis' must have shape 256 × 20, got 3 × 20"),
+    ("MatrixBlend", "scales"): (element("scales", 0, np.nan), "'scales' must be finite"),
+    ("TIFUKNN", "rows"): (rows("earlier.values", 3), "'earlier.indptr' must lead from 0 to 3"),
+    ("UPCF", "window"): (note("window", 0), "'window' must be a whole number of at least 1"),
     ("UPCF", "alpha"): (param("alpha", 2), "alpha must be a number between"),
     ("TIFUKNN", "n_neighbors"): (param("n_neighbors", 0), "n_neighbors must be a whole number"),
-    ("PrecomputedScores", "rows"): (rows("model.dense", 3), "'dense' must have shape 30 × 20, got 3 × 20"),
-    ("PrecomputedScores", "form"): (note("form", "pickle"), "'form' must be one of"),
-    ("BPRMF", "fewer items"): (rows("model.item", 3), "'item' must have shape 20 × 8, got 3 × 8"),
-    ("BPRMF", "n_factors"): (param("n_factors", 9), "'user' must have shape 30 × 9, got 30 × 8"),
-    ("BPRMF", "infinite"): (element("model.user", 0, np.inf), "'user' must be finite"),
-    ("BPRMF", "large"): (element("model.user", 0, 1e30), "'user' must be at most 1e\\+12 in size"),
-    ("BPRMF", "bias"): (param("bias", False), "'bias' must have shape 0, got 20"),
+    ("PrecomputedScores", "rows"): (rows("scores", 3), "'scores' must have shape 30 × 20, got 3 × 20"),
+    ("PrecomputedScores", "form"): (note("scores", "pickle"), "'scores' is missing"),
+    ("BPRMF", "fewer items"): (
+        rows("parameters.item", 3),
+        "'parameters.item' must have shape 20 × 8, got 3 × 8",
+    ),
+    ("BPRMF", "n_factors"): (param("n_factors", 9), "'mean_user' must have shape 9, got 8"),
+    ("BPRMF", "infinite"): (element("parameters.user", 0, np.inf), "'parameters.user' must be finite"),
+    ("BPRMF", "large"): (
+        element("parameters.user", 0, 1e30),
+        "'parameters.user' must be at most 1e\\+12 in size",
+    ),
+    ("BPRMF", "bias"): (param("bias", False), "'parameters.bias' must have shape 0, got 20"),
     ("BPRMF", "bias type"): (param("bias", "yes"), "bias must be True or False"),
-    ("BPRMF", "doubles"): (cast("model.item", np.float64), "'item' must have type float32"),
-    ("BPRMF", "extra"): (lambda p: p.arrays.update({"model.extra": np.ones(3)}), "'extra' is unknown"),
-    ("LogMF", "losses"): (note("losses", [1, "x"]), "'losses' must be a number"),
+    ("BPRMF", "doubles"): (cast("parameters.item", np.float64), "'parameters.item' must have type float32"),
+    ("BPRMF", "extra"): (lambda p: p.arrays.update({"extra": np.ones(3)}), "'extra' is unknown"),
+    ("LogMF", "losses"): (note("losses", [1, "x"]), "'losses' must be a list"),
     ("CRRMF", "alpha"): (param("alpha", "half"), "alpha must be a number between 0"),
-    ("DKBPRMF", "boundary"): (rows("model.boundary", 3), "'boundary' must have shape 30, got 3"),
+    ("DKBPRMF", "boundary"): (
+        rows("parameters.boundary", 3),
+        "'parameters.boundary' must have shape 30, got 3",
+    ),
     ("DKBPRMF", "loss"): (param("loss", ["hinge"]), "loss must be one of"),
     ("HRM", "repeat term"): (param("repeat_decay", 0.5), "'start_weights' must have a weight for each term"),
     ("DKHRM", "trend term"): (
-        both(drop("history.time"), param("trend_half_life", 2.0)),
+        both(drop("history.time"), no_times, param("trend_half_life", 2.0)),
         "'history.time' is missing, but the model has a trend term",
     ),
     ("DKHRM", "stopped"): (note("stopped", "never"), "'stopped' must be one of"),
     ("DKHRM", "window"): (param("window", 0), "window must be a whole number"),
-    ("ContentProfile", "fields"): (rows("model.fields", 1), "'fields' must have shape"),
-    ("ContentProfile", "intercept"): (note("intercept", "x"), "intercept"),
+    ("ContentProfile", "fields"): (rows("weights.fields", 1), "'weights.fields' must have shape"),
+    ("ContentProfile", "intercept"): (
+        lambda p: p.description["notes"]["weights"].update(intercept="x"),
+        "'weights.intercept' must",
+    ),
     ("TwoStage", "quota"): (
         param("candidates_per_source", 0),
         "candidates_per_source must be",
     ),
-    ("TwoStage", "bags"): (param("n_bags", 2), "'trees.1' is missing"),
+    ("TwoStage", "bags"): (param("n_bags", 2), "'ranker_texts' must hold 2 ensembles, got 1"),
     ("TwoStage", "features"): (note("features", ["age"]), "trained on other features"),
     ("TwoStage", "swapped"): (
-        lambda p: p.arrays.update({"model.trees.0": p.arrays["model.sizes"]}),
+        lambda p: p.arrays.update({"ranker_texts.0": p.arrays["size_text"]}),
         "the trees must be binary with at most 48 columns",
     ),
     ("TwoStage", "names"): (param("exclude_features", 3), "exclude_features must be a list"),
@@ -206,10 +231,10 @@ def test_every_model_is_covered():
 
 def edit_trees(old, new):
     def change(parts):
-        text = parts.arrays["model.trees.0"].tobytes().decode()
+        text = parts.arrays["ranker_texts.0"].tobytes().decode()
         assert old(text) in text
         text = text.replace(old(text), new(old(text)), 1)
-        parts.arrays["model.trees.0"] = np.frombuffer(text.encode(), np.uint8)
+        parts.arrays["ranker_texts.0"] = np.frombuffer(text.encode(), np.uint8)
 
     return change
 
@@ -239,13 +264,13 @@ def test_trees_are_checked(case, tmp_path):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (element("model.indptr", 1, 2**31 - 1), "'indptr' must ascend"),
-        (element("model.indptr", 0, -5), "'indptr' must lead from 0"),
-        (element("model.indices", 0, 20), "'indices' must be at most 19, got 20"),
-        (element("model.indices", 0, -1), "'indices' must be at least 0, got -1"),
-        (rows("model.data", 3), "'data' must have shape"),
-        (cast("model.indices", np.float32), "'indices' must have type int32 or int64"),
-        (note("shape", [10**9, 10**9]), "'shape' must be 30 × 20"),
+        (element("scores.indptr", 1, 2**31 - 1), "'scores.indptr' must ascend"),
+        (element("scores.indptr", 0, -5), "'scores.indptr' must lead from 0"),
+        (element("scores.columns", 0, 20), "'scores.columns' must be from 0 to 19"),
+        (element("scores.columns", 0, -1), "'scores.columns' must be from 0 to 19"),
+        (rows("scores.values", 3), "'scores.indptr' must lead from 0 to 3"),
+        (cast("scores.columns", np.float32), "'scores.columns' must have type int32"),
+        (note("scores", {"matrix": [10**9, 10**9]}), "must have shape 1000000001, got 31"),
     ],
 )
 def test_sparse_scores_are_checked(change, sentence, tmp_path):
@@ -257,14 +282,18 @@ FEATURES, ISOTONIC = ExpectedF1(calibration="features"), ExpectedF1(calibration=
 
 
 def fitted_value(name, value):
-    return lambda parts: parts.description["notes"]["fitted"].update({name: value})
+    return lambda parts: parts.description["notes"].update({name: value})
 
 
 CUTOFFS = {
     "threshold": (Threshold(), fitted_value("threshold_", "high"), "'threshold_' must be a number"),
     "unknown": (Threshold(), fitted_value("other_", 3), "'other_' is unknown"),
     "parameter": (Threshold(), param("n_candidates", 0), "n_candidates must be a whole number"),
-    "nested class": (ExpectedF1(), fitted_value("calibration_", None), "'calibration_' must be a fitted"),
+    "nested class": (
+        ExpectedF1(),
+        fitted_value("calibration_", None),
+        "'calibration_' must be a Calibration",
+    ),
     "size": (ExpectedF1(), fitted_value("size_", "huge"), "'size_' must be one of"),
     "knots": (
         ExpectedF1(calibration="features"),
@@ -274,14 +303,14 @@ CUTOFFS = {
     "slopes": (
         ExpectedF1(calibration="features"),
         rows("calibration_.logistic_.slopes_", 2),
-        "'slopes_' must",
+        "slopes_' must have shape",
     ),
     "steps": (
         ExpectedF1(calibration="isotonic"),
         rows("calibration_.heights_", 1),
-        "'heights_' must have shape",
+        "heights_' must have shape",
     ),
-    "size model": (ExpectedF1(), rows("n_missed_.beta_", 1), "'beta_' must have shape"),
+    "size model": (ExpectedF1(), rows("n_missed_.beta_", 1), "beta_' must have shape"),
     "boundaries": (FrozenBoundary(), rows("boundaries_", 2), "'boundaries_' must have shape 30, got 2"),
     "trees": (ExpectedF1(calibration="trees"), rows("calibration_.text_", 9), "the trees cannot be read"),
 }

@@ -1,7 +1,6 @@
 """observe: the lists after many small pieces, one large piece and a rebuild from the joined history agree."""
 
 import copy
-import json
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -11,9 +10,10 @@ import polars as pl
 import pytest
 
 from shortlist.cutoff import FixedN
+from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
-from shortlist.models.base import load_model
+from shortlist.models.registry import load_model
 from shortlist.models.two_stage import snapshots
 from tests.models.cases import ALL_MODELS, DAY, fit
 
@@ -72,8 +72,8 @@ def rebuilt(one, rows):
     if type(one).__name__ in COUNTS:
         return other.clone().fit(joined)
     learned = one if type(one).__name__ == "ContentProfile" else other  # new items have empty rows
-    arrays, notes = learned._to_arrays(learned._state)
-    other._state = other.clone()._from_arrays(joined, arrays, json.loads(json.dumps(notes)))
+    fields = learned._state_fields(learned._state)
+    other._state = other.clone()._build_state(fields | {"history": History.of(joined)})
     return other
 
 

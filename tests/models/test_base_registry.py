@@ -9,7 +9,8 @@ import pytest
 import shortlist as sl
 from shortlist.data.history import History
 from shortlist.errors import ModelFileError
-from shortlist.models.base import FitOptions, ModelState, Recommender, find_model_class, load_model
+from shortlist.models.base import FitOptions, ModelState, Recommender
+from shortlist.models.registry import find_model_class, load_model
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Scores
 
@@ -30,12 +31,6 @@ def constant():
 
         def score(self, request) -> Scores:
             return Scores(values=np.full((len(request), request.state.history.n_items), self.value, "f4"))
-
-        def _to_arrays(self, state):
-            return {}, {}
-
-        def _from_arrays(self, history, arrays, notes):
-            return self._learn(history, FitOptions())
 
     yield Constant
     Recommender.classes.pop("Constant", None)

@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 import shortlist as sl
 from shortlist.core.glm import fit_item_weights
 from shortlist.errors import ConfigError, DataWarning
-from shortlist.models.base import WeightTransform
+from shortlist.models.weighting import WeightTransform
 from tests.models.cases import bits, dense
 
 MODELS = {
@@ -45,7 +45,6 @@ def weighted(name, weighting, cap=5.0):
 @pytest.mark.parametrize(
     ("transform", "expected"),
     [
-        (WeightTransform("none"), [1, 1, 1, 1, 1]),
         (WeightTransform("linear"), [7, 1, 0, -3, 0.5]),
         (WeightTransform("log"), [3, 1, 0, -2, np.log2(1.5)]),
         (WeightTransform("cap", 2.0), [2, 1, 0, -2, 0.5]),

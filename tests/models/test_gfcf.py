@@ -65,7 +65,7 @@ def test_basis_holds_as_much_as_singular_vectors():
 
 
 def test_rows_without_rank_are_zero():
-    basis = GFCF(n_factors=64).fit(checkerboard())._state.basis
+    basis = GFCF(n_factors=64).fit(checkerboard())._state.filter.basis
     lengths = (basis**2).sum(axis=1)
     assert (np.isclose(lengths, 1, atol=1e-4) | (lengths == 0)).all()
     assert 2 <= (lengths > 0).sum() <= 20

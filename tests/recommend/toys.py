@@ -49,12 +49,6 @@ class Toy(Recommender):
     def _item_vectors(self, state):
         return None if self.pair is None else self.pair[1]
 
-    def _to_arrays(self, state):
-        return {}, {}
-
-    def _from_arrays(self, history, arrays, notes):
-        return ModelState(history=History.of(history))
-
 
 del Recommender.classes["Toy"]  # not a model that users can name
 

@@ -185,7 +185,7 @@ def test_an_erased_user_leaves_no_returns(shop):
     deployment.start(shop / "shop.shortlist")
     erase_user(store, "ann")
     deployment.follow()
-    history = deployment.served.model._fitted_state().history
+    history = deployment.served.model.event_history
     assert "ann" not in history.users
     assert "ann" not in history.returns["user_id"]
     assert history.merged.n_rows == history.totals.n_rows

@@ -1,14 +1,16 @@
 """FrozenBoundary: the classification loss of the paper with fixed scores, one boundary per user."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
 
-from shortlist.core.checks import check_array, check_float_value, check_ids
+from shortlist.core.codec import DistinctIds, MayBeInfinite, Shape
+from shortlist.core.estimator import FITTED
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.core.options import Positive
+from shortlist.core.options import AtLeast, Positive
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum
@@ -68,18 +70,15 @@ class FrozenBoundary(Cutoff):
     rule = "The list stops at the first item below the user's own boundary."
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"
-    learned = ("scale_", "t_", "negative_weight_", "users_", "boundaries_")
+
+    scale_: Annotated[float, AtLeast(0)] = FITTED
+    t_: float = FITTED
+    negative_weight_: Annotated[float, MayBeInfinite(), AtLeast(0)] = FITTED
+    users_: Annotated[pl.Series, DistinctIds(), Shape("n_users")] = FITTED
+    boundaries_: Annotated[Doubles, Shape("n_users")] = FITTED
 
     def _summary(self) -> str:
         return f"boundaries of {self.boundaries_.size:,} users, t={self.t_:.6g} for others"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        fitted = vars(self)
-        check_float_value(fitted, "scale_", 0, 1e300)
-        check_float_value(fitted, "t_", -1e300, 1e300)
-        check_float_value(fitted, "negative_weight_", 0)
-        check_array(fitted, "boundaries_", np.float64, (len(check_ids(fitted, "users_")),))
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))

@@ -1,15 +1,17 @@
 """PerK: the published method for personal list lengths, a baseline for the other cutoffs."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
 
-from shortlist.core.checks import check_array, check_float_value, check_ids
+from shortlist.core.codec import DistinctIds, Shape
+from shortlist.core.estimator import FITTED
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.options import Positive
+from shortlist.core.options import AtLeast, Positive
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,
@@ -65,18 +67,14 @@ class PerK(Cutoff):
     )
     reason = "utility"
     empty_reason = "utility"
-    learned = ("center_", "spread_", "users_", "calibrations_")
+
+    center_: float = FITTED
+    spread_: Annotated[float, AtLeast(1e-300)] = FITTED
+    users_: Annotated[pl.Series, DistinctIds(), Shape("n_users")] = FITTED
+    calibrations_: Annotated[Doubles, Shape("n_users + 1", 2)] = FITTED
 
     def _summary(self) -> str:
         return f"calibrations of {len(self.users_):,} users"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        fitted = vars(self)
-        check_float_value(fitted, "center_", -1e300, 1e300)
-        check_float_value(fitted, "spread_", 1e-300, 1e300)
-        n_users = len(check_ids(fitted, "users_"))
-        check_array(fitted, "calibrations_", np.float64, (n_users + 1, 2), low=-1e300, high=1e300)
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         labeled = labels.take(np.flatnonzero(labels.labeled).astype(np.int32))

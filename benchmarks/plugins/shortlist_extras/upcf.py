@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
 
-from shortlist.core.checks import check_array
 from shortlist.core.options import Count, NotNegative, Probability
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.models.base import FitOptions, ModelState, Recommender, baskets_since
+from shortlist.models.base import FitOptions, ModelState, Recommender
 from shortlist.models.matrix import membership
 from shortlist.models.search_space import Space
+from shortlist.models.weighting import baskets_since
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Bools, Doubles, Ints
 
@@ -34,7 +34,7 @@ def recent_frequencies(data: Interactions, window: int | None) -> csr_array:
 class UPCFState(ModelState):
     """The matrices of all users; built from the history when they are first needed."""
 
-    window: int | None
+    window: Count | None
 
     @cached_property
     def frequencies(self) -> csr_array:
@@ -127,13 +127,6 @@ class UPCF(Recommender):
         mine, others = self._parts(request)
         both = np.stack([mine[0, items], others[0, items]], axis=1)
         return [largest_first(["own baskets", "similar users"], row) for row in both]
-
-    def _to_arrays(self, state: UPCFState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"frequencies": state.frequencies.data}, {}
-
-    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> UPCFState:
-        check_array(arrays, "frequencies", np.float64, history.item_sets.items.shape, low=0, high=1.001)
-        return self._learn(history, FitOptions())  # counting again gives the shares that were saved
 
 
 def _power(sizes: Doubles, exponent: float) -> Doubles:

@@ -40,8 +40,9 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError, TrainingError
 from shortlist.evaluation import paired_test
 from shortlist.evaluation.baselines import USUAL_LENGTH
-from shortlist.models.base import Recommender, find_model_class
+from shortlist.models.base import Recommender
 from shortlist.models.counting import MOST_OFTEN, most_often
+from shortlist.models.registry import find_model_class
 from shortlist.models.search_space import Space, draw
 from shortlist.types import Doubles, Longs
 

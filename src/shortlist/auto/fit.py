@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from shortlist import MODEL_MODULES
 from shortlist.auto.choice import N_STAGES, JointChoice, ServedModel, StagedSearch, choose
 from shortlist.auto.cutoff_choice import BOUNDARY, check_metric
 from shortlist.auto.guaranteed import deploy, keep_back
@@ -28,8 +29,9 @@ from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items, group_fields
 from shortlist.errors import ConfigError, DataError, warn
-from shortlist.models.base import MODEL_MODULES, Recommender, is_tried, model_names
+from shortlist.models.base import Recommender
 from shortlist.models.counting import Popularity
+from shortlist.models.registry import is_tried, model_names
 from shortlist.models.selection import SelectionReport
 from shortlist.recommend.request import warn_if_all_empty
 from shortlist.split import Split

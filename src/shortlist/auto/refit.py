@@ -16,7 +16,8 @@ from shortlist.errors import ConfigError, DataError, InfeasibleError
 from shortlist.evaluation.report import TimedReport
 from shortlist.evaluation.significance import paired_test
 from shortlist.kernels.snapshot_features import DAY
-from shortlist.models.base import ContentRecommender, Recommender
+from shortlist.models.base import Recommender
+from shortlist.models.content import ContentRecommender
 from shortlist.models.strict_time import evaluate_over_time
 
 LEVEL = 0.05  # the new model is refused if it is worse with this significance

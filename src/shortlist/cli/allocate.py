@@ -140,8 +140,9 @@ def allocate_command(
     truth = None if test is None else read_source(test, training=False)
     fitted = sl.load_model(model)
     history = fitted.history_
-    allocation = fitted.allocate(
-        at=at,
+    limits["items"] = fitted.groups_ if content is None else content
+    allocation = sl.allocate(
+        fitted.candidates(at=at),
         contacts=contacts,
         exclude_users=read_excluded(exclude_users, contacts_log, not_contacted_since, at, history.end_time),
         item_limits=None if item_limits is None else parse_value(item_limits),

@@ -135,7 +135,7 @@ def parameter_names() -> set[str]:
     """The hyperparameters of all models; models are imported only if a variable could name one."""
     from dataclasses import fields
 
-    from shortlist.models.base import find_model_class
+    from shortlist.models.registry import find_model_class
 
     models = sl.MODEL_MODULES if list_variables() else ()
     return {field.name for model in models for field in fields(find_model_class(model))}
@@ -258,7 +258,7 @@ def read_content(path: Path, groups: "Iterable[str] | None" = None) -> "Items":
 def add_content(model: "Recommender", path: Path, groups: "Mapping[str, Any] | None" = None) -> None:
     """Add the items of a file to a model; a model that uses no content only gets the groups of items."""
     from shortlist.data.items import read_item_table
-    from shortlist.models.base import ContentRecommender
+    from shortlist.models.content import ContentRecommender
 
     if not isinstance(model, ContentRecommender) or not model.has_content:
         if groups is not None:

@@ -53,7 +53,7 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
 
 def inspect_class(name: str, json: bool) -> None:
     """Show the parameters of a model: their defaults and what they mean."""
-    from shortlist.models.base import find_model_class
+    from shortlist.models.registry import find_model_class
 
     model = find_model_class(name)
     rows = describe_options(model)

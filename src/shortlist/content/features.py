@@ -1,16 +1,15 @@
 """FeatureSpace: the features of all fields side by side, learned from items and applied to new ones."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import polars as pl
 from scipy.sparse import csr_array, hstack, vstack
 
-from shortlist.core.checks import check_array, check_starts, check_text, check_whole_value, file_error
+from shortlist.core.codec import Ascending, DistinctIds, Shape, Texts, file_error
+from shortlist.core.options import Above, AtLeast, AtMost, Choices, Whole
 from shortlist.core.ragged import row_owners
 from shortlist.data.columns import to_polars
 from shortlist.data.history import History
@@ -26,28 +25,6 @@ N_KNOTS = 11  # numbers and dates are placed between the deciles of all items
 WORDS = ("text", "categories", "tags")  # kinds whose features are words of a dictionary
 NO_WORDS = pl.Series([], dtype=pl.String)
 VALUES_AT_ONCE = 1 << 14  # texts whose words are in memory together
-
-
-def pack_matrix(name: str, matrix: csr_array) -> dict[str, Any]:
-    """A matrix as the arrays that `unpack_matrix` reads."""
-    return {
-        f"{name}.indptr": matrix.indptr.astype(np.int64),
-        f"{name}.columns": matrix.indices.astype(np.int32),
-        f"{name}.values": matrix.data.astype(np.float32),
-    }
-
-
-def unpack_matrix(name: str, arrays: dict[str, Any], n_rows: int, n_columns: int) -> csr_array:
-    """A matrix with sorted columns; ModelFileError if it is not valid."""
-    values = check_array(arrays, f"{name}.values", np.float32, (None,), limit=1e6)
-    columns = check_array(
-        arrays, f"{name}.columns", np.int32, (values.size,), low=0, high=max(n_columns - 1, 0)
-    )
-    indptr = check_starts(arrays, f"{name}.indptr", n_rows, values.size)
-    row = row_owners(indptr)
-    if ((np.diff(columns) <= 0) & (np.diff(row) == 0)).any():
-        raise file_error(f"{name}.columns", "must ascend in every row")
-    return csr_array((values, columns, indptr), shape=(n_rows, n_columns))
 
 
 def resize_matrix(matrix: csr_array, n_rows: int, n_columns: int) -> csr_array:
@@ -73,12 +50,13 @@ class Field:
     """How the values of one column become features; learned from the items that `fit` sees."""
 
     name: str
-    kind: str
-    words: pl.Series  # the features: words, categories or tags; none for numbers, dates and vectors
-    idf: Floats  # (n_words,)
-    mean_norm: float  # mean length of a text before normalization
-    knots: Doubles  # (n_knots,) of numbers and dates, ascending
-    n_features: int
+    kind: Annotated[str, Choices(lambda: KINDS)]
+    # the features: words, categories or tags; none for numbers, dates and vectors
+    words: Annotated[pl.Series, Texts(), DistinctIds(), Shape("n_words")]
+    idf: Annotated[Floats, Shape("n_words"), AtLeast(0)]
+    mean_norm: Annotated[float, Above(0), AtMost(1e30)]  # mean length of a text before normalization
+    knots: Annotated[Doubles, Shape("n_knots"), Ascending(strict=True)]  # of numbers and dates
+    n_features: Whole
 
     @classmethod
     def fit(cls, column: pl.Series, kind: str) -> tuple["Field", csr_array]:
@@ -140,49 +118,12 @@ class Field:
             return [f"{self.name} about {day}" for day in days]
         return [self.name] * len(features)
 
-    def to_arrays(self, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, notes) that `from_arrays` reads."""
-        arrays = {
-            f"{name}.words.text": np.frombuffer("".join(self.words).encode(), np.uint8),
-            f"{name}.words.starts": starts(self.words.str.len_bytes().to_numpy()),
-            f"{name}.idf": self.idf,
-            f"{name}.knots": self.knots,
-        }
-        return arrays, {
-            "name": self.name, "kind": self.kind, "mean_norm": self.mean_norm, "n_features": self.n_features,
-        }  # fmt: skip
-
-    @classmethod
-    def from_arrays(cls, name: str, arrays: Mapping[str, Any], notes: Any) -> "Field":
-        """The field that was saved; ModelFileError if it is not valid."""
-        if not isinstance(notes, dict):
-            raise file_error(name, "must be an object")
-        kind = check_text(notes, "kind", KINDS)
-        n = check_whole_value(notes, "n_features", 0, 2**31 - 1)
-        n_words = n if kind in WORDS else 0
-        words = _read_words(arrays, f"{name}.words", n_words)
-        idf = check_array(arrays, f"{name}.idf", np.float32, (n_words,), low=0)
-        knots = check_array(
-            arrays, f"{name}.knots", np.float64, (n if kind in ("numbers", "dates") else 0,), strict=True
-        )
-        mean = notes.get("mean_norm")
-        if not isinstance(mean, float) or not 0 < mean < 1e30:
-            raise file_error(f"{name}.mean_norm", "must be a positive number")
-        return cls(check_text(notes, "name"), kind, words, idf, mean, knots, n)
-
-
-def _read_words(arrays: Mapping[str, Any], name: str, n: int) -> pl.Series:
-    """The n words that were saved under a name; ModelFileError if they are not valid."""
-    text = check_array(arrays, f"{name}.text", np.uint8, (None,))
-    ends = check_starts(arrays, f"{name}.starts", n, text.size).tolist()
-    raw = text.tobytes()
-    try:
-        words = pl.Series([raw[a:b].decode() for a, b in pairwise(ends)], dtype=pl.String)
-    except UnicodeDecodeError:
-        raise file_error(name, "must be UTF-8 text") from None
-    if words.n_unique() != n:
-        raise file_error(name, "must be different words")
-    return words
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError unless there is a word or a knot for each feature, as the kind says."""
+        n_words = self.n_features if self.kind in WORDS else 0
+        n_knots = self.n_features if self.kind in ("numbers", "dates") else 0
+        if (len(self.words), self.knots.size) != (n_words, n_knots):
+            raise file_error("space.fields", "must have a word or a knot for each feature")
 
 
 def _count(column: pl.Series, kind: str, words: pl.Series | None = None) -> tuple[csr_array, pl.Series]:
@@ -335,6 +276,11 @@ class FeatureSpace:
         return np.concatenate([[0], np.cumsum([field.n_features for field in self.fields])]).astype(np.int64)
 
     @property
+    def n_fields(self) -> int:
+        """Number of fields."""
+        return len(self.fields)
+
+    @property
     def n_features(self) -> int:
         """Features of all fields."""
         return int(self.starts[-1])
@@ -354,22 +300,10 @@ class FeatureSpace:
                 labels[place] = label
         return labels
 
-    def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(arrays, notes) that `from_arrays` reads."""
-        arrays: dict[str, Any] = {}
-        notes = []
-        for number, field in enumerate(self.fields):
-            field_arrays, said = field.to_arrays(f"field{number}")
-            arrays |= field_arrays
-            notes.append(said)
-        return arrays, notes
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Any], notes: Any) -> "FeatureSpace":
-        """The space that was saved; ModelFileError if it is not valid."""
-        if not isinstance(notes, list) or not notes:
-            raise file_error("fields", "must be a list of fields")
-        return cls(tuple(Field.from_arrays(f"field{n}", arrays, said) for n, said in enumerate(notes)))
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if there are no fields."""
+        if not self.fields:
+            raise file_error("space.fields", "must be a list of fields")
 
 
 def align_rows(matrix: csr_array, rows: Ints) -> csr_array:

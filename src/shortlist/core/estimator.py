@@ -3,17 +3,21 @@
 from dataclasses import dataclass, fields
 from functools import cache
 from inspect import isfunction
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self, get_type_hints
 
 from shortlist.core.options import check_keywords, check_options, explain_keywords, nearest_name
 from shortlist.errors import ConfigError, NotFittedError, warn
 
 ENTRY_POINTS = "shortlist"  # group in which other packages name their models, cutoffs and metrics
+FITTED: Final[Any] = object()  # `threshold_: float = FITTED` declares an attribute that `fit` sets
 
 
 @dataclass(kw_only=True, eq=False)
 class Estimator:
     """The dataclass fields are the parameters; attributes that end in `_` hold what `fit` learned.
+
+    A class declares these with their types, as in `threshold_: float = FITTED`; `core.codec` saves them,
+    loads them and checks them by the declaration.
 
     Parameters are checked together whenever one of them is set: by the constructor, by `set_params` and by
     assignment. A parameter that is set afterwards makes the object unfitted.
@@ -21,9 +25,17 @@ class Estimator:
 
     kind: ClassVar[str] = "estimator"
     registry: ClassVar[dict[str, type["Estimator"]]] = {}  # by name, to restore saved objects
+    _own_fitted: ClassVar[type] = object  # whose annotations are those of the fitted attributes
 
     def __init_subclass__(cls) -> None:
         Estimator.registry[cls.__name__] = cls
+        annotations = vars(cls).get("__annotations__", {})
+        names = [name for name in annotations if vars(cls).get(name) is FITTED]
+        declared = {name: annotations.pop(name) for name in names}
+        for name in declared:  # before the decorator `dataclass` takes it for a parameter
+            delattr(cls, name)
+        holder = type(cls.__name__, (), {"__annotations__": declared, "__module__": cls.__module__})
+        cls._own_fitted = holder
         for name, method in list(vars(cls).items()):
             if isfunction(method) and method.__kwdefaults__ and not name.startswith("_"):
                 setattr(cls, name, explain_keywords(method))
@@ -65,8 +77,35 @@ class Estimator:
     def _check_together(self) -> None:
         """Raise ConfigError for parameters that contradict each other."""
 
-    def _check_fitted(self) -> None:
-        """Raise ModelFileError if what was loaded from a file is not what `fit` could have learned."""
+    @classmethod
+    def find_class(cls, name: str) -> "type[Estimator] | None":
+        """Return the class of this name, perhaps of another package; None if there is none.
+
+        Parameters
+        ----------
+        name
+            The name of a class.
+        """
+        if name not in Estimator.registry:
+            load_plugins()
+        return Estimator.registry.get(name)
+
+    def _declared(self) -> dict[str, Any]:
+        """The annotation of each attribute that `fit` sets, those of base classes first."""
+        kind: Any = type(self)
+        return _declared_attributes(kind)
+
+    def _learned(self) -> dict[str, Any]:
+        """What `fit` learned, by the names of `_declared`."""
+        return self.fitted()
+
+    def _restore(self, learned: dict[str, Any]) -> None:
+        """Set what `fit` learned, as it was loaded from a file."""
+        vars(self).update(learned)
+        self._check_loaded()
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if loaded attributes contradict each other."""
 
     def _forget(self) -> None:
         """Remove what `fit` learned."""
@@ -122,6 +161,15 @@ class Estimator:
                 f"{type(self).__name__} was used before it was fitted; call fit(scores, truth) first."
             )
         return vars(self)[name]
+
+
+@cache
+def _declared_attributes(kind: Any) -> dict[str, Any]:
+    declared: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        if "_own_fitted" in vars(base):
+            declared |= get_type_hints(vars(base)["_own_fitted"], include_extras=True)
+    return declared
 
 
 @cache

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from scipy.linalg import lapack
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from shortlist.core.checks import check_array, check_float_value, check_names, check_starts
-from shortlist.core.estimator import Estimator
+from shortlist.core.codec import Shape, Starts, When
+from shortlist.core.estimator import FITTED, Estimator
 from shortlist.core.options import Count, Fraction, NotNegative, Seed
 from shortlist.errors import DataError, TrainingError
 from shortlist.kernels.glm import (
@@ -21,7 +21,7 @@ from shortlist.kernels.glm import (
     multiply_rows,
     solve_positive,
 )
-from shortlist.types import Doubles, Floats
+from shortlist.types import Doubles, Floats, Longs
 
 MAX_STEPS = 100
 MIN_STEP = 1e-6  # share of a Newton step, which is halved until the loss falls
@@ -142,6 +142,12 @@ class AdditiveLogistic(Estimator):
     n_rows: Count = 100_000
     seed: Seed = 0
 
+    knots_: Annotated[Doubles, Shape("n_knots")] = FITTED
+    starts_: Annotated[Longs, Starts("n_columns", "n_knots")] = FITTED
+    edges_: Annotated[Doubles, Shape(2, "n_columns"), When("quantiles")] = FITTED
+    slopes_: Annotated[Doubles, Shape("n_columns + n_knots")] = FITTED
+    intercept_: float = FITTED
+
     def fit(self, columns: Doubles, y: Doubles) -> Self:
         """Fit to columns (n_rows, n_columns) and outcomes y (n_rows,) in {0, 1}."""
         share = min(1.0, self.n_rows / max(float((1 - y).sum()), 1.0))
@@ -163,17 +169,10 @@ class AdditiveLogistic(Estimator):
         self.intercept_ = float(beta[0] - (self.slopes_ * center).sum())
         return self
 
-    def check_columns(self, n_columns: int) -> None:
-        """Raise ModelFileError unless what was learned belongs to this many columns."""
-        learned = vars(self)
-        edges = ("edges_",) if self.quantiles else ()
-        check_names(self.fitted(), ("starts_", "knots_", "slopes_", "intercept_", *edges))
-        n_knots = check_array(learned, "knots_", np.float64, (None,)).size
-        check_starts(learned, "starts_", n_columns, n_knots)
-        check_array(learned, "slopes_", np.float64, (n_columns + n_knots,))
-        check_float_value(learned, "intercept_", -1e300, 1e300)
-        if edges:
-            check_array(learned, "edges_", np.float64, (2, n_columns))
+    @property
+    def n_columns(self) -> int:
+        """Number of columns that it was fitted to."""
+        return int(self.starts_.size) - 1
 
     def log_odds(self, columns: Doubles) -> Doubles:
         """(n_rows,) log-odds of outcome 1."""

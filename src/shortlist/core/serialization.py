@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,6 @@ import polars as pl
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from shortlist.core.checks import FILE_ERRORS, check_names, check_text, file_error, load_error
-from shortlist.core.estimator import Estimator, load_plugins
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.errors import DataError, ModelFileError
 from shortlist.kernels.rows import bytes_of
@@ -35,7 +33,6 @@ OLD_START = b'{"__metadata__":{"format":"shortlist"'  # of version 2
 ZEROS = "0" * 64
 MAX_HEADER, MAX_ARRAYS, MAX_DEPTH = 16 << 20, 10_000, 16
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
-FITTED_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}_")
 DTYPES = {"BOOL": "|b1", "U8": "|u1", "I8": "|i1", "U16": "<u2", "I16": "<i2", "F16": "<f2", "U32": "<u4"}
 DTYPES |= {"I32": "<i4", "F32": "<f4", "U64": "<u8", "I64": "<i8", "F64": "<f8"}
 CODES = {np.dtype(text): code for code, text in DTYPES.items()}
@@ -55,7 +52,6 @@ DESCRIPTION = {
 }
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
-E = TypeVar("E", bound=Estimator)
 
 
 @dataclass(frozen=True)
@@ -74,9 +70,7 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
     """Write the file beside `path` and move it there in one step."""
     target = Path(path)
     check_replaceable(target)
-    arrays = dict(artifact.arrays)
-    for name, series in artifact.series.items():
-        arrays |= {f"series.{name}.{piece}": array for piece, array in _split_series(series).items()}
+    arrays = join_arrays(artifact.arrays, artifact.series)
     arrays = {name: _check_array(name, array) for name, array in sorted(arrays.items())}
     metadata = {FORMAT: _describe(artifact, hash_arrays(arrays))}
     with atomic_write(target) as temporary, temporary.open("wb") as file:
@@ -87,80 +81,12 @@ def save_artifact(path: str | Path, artifact: Artifact) -> Path:
     return target
 
 
-def pack(value: Any, name: str, arrays: dict[str, Array], series: dict[str, pl.Series]) -> Any:
-    """Convert a value to JSON; arrays and series move to `arrays` and `series` under their dotted names."""
-    if isinstance(value, Estimator):
-        prefix = f"{name}." if name else ""
-        params, fitted = (
-            {key: pack(entry, prefix + key, arrays, series) for key, entry in entries.items()}
-            for entries in (value.get_params(), value.fitted())
-        )
-        return {"class": type(value).__name__, "params": params, "fitted": fitted}
-    if isinstance(value, pl.Series):
-        series[name] = value
-        return {"series": name}
-    if isinstance(value, np.ndarray):
-        arrays[name] = value
-        return {"array": name}
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not np.isfinite(value):
-        return {"float": str(value)}
-    return value
-
-
-def unpack(packed: Any, arrays: Mapping[str, Array], series: Mapping[str, pl.Series]) -> Any:
-    """The inverse of `pack`."""
-    if isinstance(packed, list):
-        return tuple(packed)
-    if not isinstance(packed, dict):
-        return packed
-    for key, values in (("array", arrays), ("series", series)):
-        if packed.keys() == {key}:
-            return values[packed[key]]
-    if packed.keys() == {"float"}:
-        return float(check_text(packed, "float", ("inf", "-inf", "nan")))
-    check_names(packed, ("class", "params", "fitted"))
-    if packed["class"] not in Estimator.registry:
-        load_plugins()  # it may be of another package
-    kind = Estimator.registry[check_text(packed, "class", Estimator.registry)]
-    params, fitted = (
-        {key: unpack(value, arrays, series) for key, value in packed[group].items()}
-        for group in ("params", "fitted")
-    )
-    estimator = kind(**params)
-    for key, value in fitted.items():
-        if not FITTED_NAME.fullmatch(key) or key in dir(type(estimator)):
-            raise file_error(key, "cannot be a fitted attribute")
-        vars(estimator)[key] = value
-    if fitted:
-        estimator._check_fitted()
-    return estimator
-
-
-def save_estimator(path: str | Path, estimator: Estimator) -> Path:
-    """Save parameters and what `fit` learned."""
-    arrays: dict[str, Array] = {}
-    series: dict[str, pl.Series] = {}
-    packed = pack(estimator, "", arrays, series)
-    notes = {"fitted": packed["fitted"]}
-    return save_artifact(
-        path, Artifact(estimator.kind, packed["class"], packed["params"], arrays, series, notes)
-    )
-
-
-def load_estimator(path: str | Path, kind: type[E]) -> E:
-    """Load what `save_estimator` wrote, if it is an object of this class."""
-    artifact = load_artifact(path, kind.kind)
-    packed = {"class": artifact.name, "params": artifact.params, "fitted": artifact.notes.get("fitted")}
-    try:
-        loaded = unpack(packed, artifact.arrays, artifact.series)
-    except FILE_ERRORS as error:
-        raise load_error(path, error) from None
-    if not isinstance(loaded, kind):
-        name = artifact.name
-        raise ModelFileError(f"{path} holds a {name}, not a {kind.__name__}; use {name}.load.")
-    return loaded
+def join_arrays(arrays: Mapping[str, Any], series: Mapping[str, pl.Series]) -> dict[str, Any]:
+    """All arrays of a file, those that hold the series included."""
+    joined = dict(arrays)
+    for name, column in series.items():
+        joined |= {f"series.{name}.{piece}": array for piece, array in _split_series(column).items()}
+    return joined
 
 
 def check_replaceable(target: Path) -> None:
@@ -294,10 +220,7 @@ def _open(path: Path) -> Iterator[Any]:
             length = int.from_bytes(file.read(8), "little")
             start = file.read(len(OLD_START))
         if start == OLD_START:
-            raise _InvalidError(
-                f"its format version is 2, this release reads {VERSION}; save the model again with this "
-                "release, or install the release that wrote it."
-            )
+            raise _InvalidError("it is a file of shortlist 0.3; fit again with 0.4.")
         if length > MAX_HEADER or not start.startswith(START):
             raise _InvalidError("it is not a saved model, or it is truncated; check the path.")
         with safe_open(path, "np") as file:
@@ -324,8 +247,8 @@ def _read_description(file: Any) -> dict[str, Any]:
     about = _parse(text := metadata[FORMAT])
     if (number := about.get("version", "missing")) != VERSION:
         raise _InvalidError(
-            f"its format version is {str(number)[:20]!a}, this release reads {VERSION}; "
-            "save the model again with this release, or install the release that wrote it."
+            f"its format version is {str(number)[:20]!a}, this release reads {VERSION}; fit again, or "
+            "install the release that wrote it."
         )
     if about.keys() != DESCRIPTION.keys() or any(type(about[key]) is not t for key, t in DESCRIPTION.items()):
         raise _InvalidError("its description has unknown, missing or invalid entries; save the model again.")

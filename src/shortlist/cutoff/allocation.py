@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import polars as pl
@@ -179,6 +179,18 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
+@runtime_checkable
+class CandidateModel(Protocol):
+    """A model that knows the candidates of its users, with calibrated probabilities."""
+
+    @property
+    def groups_(self) -> Items | None:
+        """The groups of items that it knows."""
+
+    def candidates(self) -> RankedLists:
+        """The candidates of all users."""
+
+
 @explain_keywords
 def allocate(
     candidates: Any,
@@ -202,10 +214,11 @@ def allocate(
     Parameters
     ----------
     candidates
-        `RankedLists` with calibrated probabilities (for example from `Calibration.apply`), or a polars,
-        pandas or Arrow table with users, items and probabilities. A row without item is a user without
-        candidates. If equal values compete for the last place, the earlier user gets it; the users of a
-        table are in the order of their ids.
+        A fitted model whose cutoff has calibrated probabilities, for all its users; `RankedLists` with such
+        probabilities (from `model.candidates` or `Calibration.apply`), or a polars, pandas or Arrow table
+        with users, items and probabilities. A row without item is a user without candidates. If equal values
+        compete for the last place, the earlier user gets it; the users of a table are in the order of their
+        ids.
     contacts
         How many users get at least one item.
     budget
@@ -228,7 +241,7 @@ def allocate(
     contact_cost
         Cost of each user with at least one item.
     items
-        `Items` or a table, for names of columns in the other arguments.
+        `Items` or a table, for names of columns in the other arguments; with a model, by default its groups.
 
     Returns
     -------
@@ -260,6 +273,9 @@ def allocate(
     check_limits(budget, contacts, max_items, contact_cost, cost)
     if contacts is not None and budget is None and max_items is None:
         max_items = MAX_ITEMS
+    if isinstance(candidates, CandidateModel):
+        items = candidates.groups_ if items is None else items
+        candidates = candidates.candidates()
     lists = leave_out(read_probabilities(candidates), exclude_users)
     content = None if items is None else Items.of(items)
     problem = AllocationProblem(

@@ -5,15 +5,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-from shortlist.core.checks import check_ids, check_names
-from shortlist.core.estimator import Estimator, load_plugins
+from shortlist.core.codec import DistinctIds, MayBeMissing, is_fitted, load_estimator, save_estimator
+from shortlist.core.estimator import FITTED, Estimator, load_plugins
 from shortlist.core.options import Count
-from shortlist.core.serialization import load_estimator, save_estimator
 from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_lists, top_candidates
 from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
@@ -103,9 +103,6 @@ class SavedEstimator(Estimator):
         return load_estimator(path, cls)
 
 
-FITTED_IDS = ("user_ids_", "item_ids_")  # of scores without ids
-
-
 class CutLists(NamedTuple):
     """The length of each list, and what the cutoff computed on the way."""
 
@@ -145,9 +142,12 @@ class Cutoff(SavedEstimator):
     flags: ClassVar[tuple[str, ...]] = ()  # parameters that are flags of `shortlist fit`
     over_http: ClassVar[bool] = True  # whether `/v1/cut/fit` offers it, with all its parameters
     warmup_params: ClassVar[dict[str, Any]] = {}  # with which `warmup.compile_kernels` fits it
-    learned: ClassVar[tuple[str, ...]] = ()  # attributes that `fit` sets, and a file must have
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"
+
+    # of scores without ids
+    user_ids_: Annotated[pl.Series, DistinctIds(), MayBeMissing()] = FITTED
+    item_ids_: Annotated[pl.Series, DistinctIds(), MayBeMissing()] = FITTED
 
     def fit(
         self,
@@ -442,7 +442,7 @@ class Cutoff(SavedEstimator):
     @property
     def is_ready(self) -> bool:
         """Whether the cutoff can be applied: it is fitted, or its parameters make `fit` unnecessary."""
-        return all(name in vars(self) for name in self._learned())
+        return is_fitted(self)
 
     @property
     def uses_probabilities(self) -> bool:
@@ -472,7 +472,7 @@ class Cutoff(SavedEstimator):
         """Rank the candidates; scores without ids use those of the history, else those seen in `fit`."""
         ids: Any = history
         if history is None:
-            fitted = (vars(self).get(name) for name in FITTED_IDS)
+            fitted = (vars(self).get(name) for name in ("user_ids_", "item_ids_"))
             ids = tuple(None if values is None else IdMap(values) for values in fitted)
         return top_candidates(scores, ids=ids, n_candidates=self.candidates_needed())
 
@@ -510,18 +510,6 @@ class Cutoff(SavedEstimator):
             reason[cut.unknown] = REASON_CODE["unknown_user"]
         reason[lists.lengths == 0] = REASON_CODE["no_candidates"]
         return reason
-
-    def _learned(self) -> tuple[str, ...]:
-        """The attributes that `fit` sets with these parameters."""
-        return self.learned
-
-    def _check_fitted(self) -> None:
-        """Check the names, and the ids of scores without ids; subclasses check the rest."""
-        if self.learned:
-            check_names(self.fitted(), self._learned(), FITTED_IDS)
-        for name in FITTED_IDS:
-            if name in vars(self):
-                check_ids(vars(self), name)
 
     @abstractmethod
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:

@@ -1,14 +1,14 @@
 """Predicted basket sizes: log-linear negative binomial regression on the user's earlier baskets."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_bool, check_float_value, check_names
-from shortlist.core.estimator import Estimator
+from shortlist.core.codec import Shape, file_error
+from shortlist.core.estimator import FITTED, Estimator
 from shortlist.core.glm import POISSON, glm_fit, linear_predictor
-from shortlist.core.options import NotNegative
+from shortlist.core.options import AtLeast, NotNegative
 from shortlist.cutoff.calibration import basket_sizes
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists
@@ -26,17 +26,17 @@ class BasketSize(Estimator):
 
     ridge: NotNegative = 1.0
 
-    def _check_fitted(self) -> None:
-        fitted = vars(self)
-        names = ("center_", "scale_", "beta_", "uses_history_", "uses_expected_sizes_", "dispersion_")
-        check_names(self.fitted(), names)
-        n = N_HISTORY_COLUMNS * check_bool(fitted, "uses_history_") + check_bool(
-            fitted, "uses_expected_sizes_"
-        )
-        check_array(fitted, "center_", np.float64, (n,))
-        check_array(fitted, "scale_", np.float64, (n,), low=1e-9)
-        check_array(fitted, "beta_", np.float64, (n + 1,))
-        check_float_value(fitted, "dispersion_", 0, 1e300)
+    uses_history_: bool = FITTED
+    uses_expected_sizes_: bool = FITTED
+    center_: Annotated[Doubles, Shape("n_columns")] = FITTED
+    scale_: Annotated[Doubles, Shape("n_columns"), AtLeast(1e-9)] = FITTED
+    beta_: Annotated[Doubles, Shape("n_columns + 1")] = FITTED
+    dispersion_: Annotated[float, AtLeast(0)] = FITTED
+
+    def _check_loaded(self) -> None:
+        n = N_HISTORY_COLUMNS * self.uses_history_ + self.uses_expected_sizes_
+        if self.center_.size != n:
+            raise file_error("center_", f"must have {n} columns, got {self.center_.size}")
 
     def fit(self, labels: LabeledLists, counts: Ints, history: Interactions | None) -> Self:
         """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""

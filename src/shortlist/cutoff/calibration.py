@@ -3,22 +3,16 @@
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from scipy.special import expit
 
-from shortlist.core.checks import (
-    check_array,
-    check_bool,
-    check_float_value,
-    check_names,
-    check_text,
-    file_error,
-)
+from shortlist.core.codec import Ascending, Shape, When, file_error
+from shortlist.core.estimator import FITTED
 from shortlist.core.glm import AdditiveLogistic, log_loss
-from shortlist.core.options import Count, Seed
-from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
+from shortlist.core.options import AtLeast, AtMost, Choices, Count, Seed
+from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, SavedEstimator
 from shortlist.cutoff.candidates import AnyScores, label_candidates, top_candidates
 from shortlist.data.ids import UNKNOWN
@@ -91,14 +85,8 @@ def _per_user(counts: Longs, user: Ints) -> Doubles:
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
 BLOCK = 1 << 20  # candidates per batch of features
 Method = Literal["platt", "isotonic", "features", "trees", "none", "auto"]
+METHODS = ("platt", "isotonic", "features", "trees", "none")
 AUTO_METHODS = ("platt", "isotonic", "features")  # compared by "auto"
-LEARNED = {  # the attributes of each method
-    "platt": ("logistic_",),
-    "isotonic": ("steps_", "heights_"),
-    "features": ("logistic_",),
-    "trees": ("text_",),
-    "none": (),
-}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -139,6 +127,19 @@ class Calibration(SavedEstimator):
     seed: Seed = 0
 
     kind: ClassVar[str] = "calibration"
+
+    method_: Annotated[str, Choices(lambda: METHODS)] = FITTED
+    low_: float = FITTED
+    high_: float = FITTED
+    uses_history_: bool = FITTED
+    logistic_: Annotated[AdditiveLogistic, When("method_", ("platt", "features"))] = FITTED
+    steps_: Annotated[Doubles, Shape("n_steps"), Ascending(strict=True), When("method_", ("isotonic",))] = (
+        FITTED
+    )
+    heights_: Annotated[
+        Doubles, Shape("n_steps"), AtLeast(0), AtMost(1), Ascending(), When("method_", ("isotonic",))
+    ] = FITTED
+    text_: Annotated[Text, Shape("n_bytes"), When("method_", ("trees",))] = FITTED
 
     def fit(
         self,
@@ -314,25 +315,17 @@ class Calibration(SavedEstimator):
         uses = " with history" if self.uses_history_ and self.method_ in ("features", "trees") else ""
         return f"{self.method_}{uses}"
 
-    def _check_fitted(self) -> None:
-        fitted = vars(self)
-        method = check_text(fitted, "method_", [name for name in get_args(Method) if name != "auto"])
-        names = ("method_", "low_", "high_", "uses_history_")
-        check_names(self.fitted(), (*names, *LEARNED[method]))
-        low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
-        if not low <= high <= 1e300:
+    def _check_loaded(self) -> None:
+        if not self.low_ <= self.high_:
             raise file_error("high_", "must not be below low_")
-        uses_history = check_bool(fitted, "uses_history_")
-        n_columns = len(RANK_FEATURES) + (len(HISTORY_FEATURES) if uses_history else 0)
-        if method == "isotonic":
-            n = check_array(fitted, "steps_", np.float64, (None,), strict=True).size
-            check_array(fitted, "heights_", np.float64, (max(n, 1),), low=0, high=1, ascending=True)
-        elif method == "trees":
-            TreeEnsemble(check_array(fitted, "text_", np.uint8, (None,))).check_kind("binary", n_columns)
-        elif method != "none":
-            if not isinstance(self.logistic_, AdditiveLogistic):
-                raise file_error("logistic_", "must be an AdditiveLogistic")
-            self.logistic_.check_columns(1 if method == "platt" else n_columns)
+        n_columns = len(RANK_FEATURES) + (len(HISTORY_FEATURES) if self.uses_history_ else 0)
+        if self.method_ == "isotonic" and not self.steps_.size:
+            raise file_error("steps_", "must have at least one step")
+        if self.method_ == "trees":
+            TreeEnsemble(self.text_).check_kind("binary", n_columns)
+        expected = {"platt": 1, "features": n_columns}.get(self.method_)
+        if expected is not None and self.logistic_.n_columns != expected:
+            raise file_error("logistic_", f"must have {expected} columns, got {self.logistic_.n_columns}")
 
     def _choose(self, labels: LabeledLists, history: Interactions | None) -> str:
         """Choose the method with the lowest log loss in two-fold cross-validation over users."""
@@ -373,15 +366,9 @@ class CalibratedCutoff(Cutoff):
 
     calibration: Method | Calibration = "auto"
 
-    is_base = True
+    calibration_: Calibration = FITTED
 
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        if "calibration_" not in vars(self):
-            return
-        calibration: Any = self.calibration_
-        if not isinstance(calibration, Calibration) or "method_" not in vars(calibration):
-            raise file_error("calibration_", "must be a fitted Calibration")
+    is_base = True
 
     def _calibrate(self, labels: LabeledLists, history: Interactions | None) -> None:
         """Fit the calibration on labeled candidates."""

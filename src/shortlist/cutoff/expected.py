@@ -5,9 +5,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_float_value, check_text, file_error
+from shortlist.core.codec import Ascending, MayBeInfinite, Shape
+from shortlist.core.estimator import FITTED
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.options import Above, AtMost, Cost, Gain, Probability, Rare, check_value
+from shortlist.core.options import Above, AtLeast, AtMost, Choices, Cost, Gain, Probability, Rare, check_value
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,
@@ -51,23 +52,19 @@ class ExpectedUtility(CalibratedCutoff):
     flags = ("coverage", "floor")
     reason = "utility"
     empty_reason = "below_floor"
-    learned = ("calibration_", "next_size_", "n_missed_", "size_", "floor_", "utility_quantiles_")
+
+    next_size_: BasketSize = FITTED
+    n_missed_: BasketSize = FITTED
+    size_: Annotated[str, Choices(lambda: SIZES)] = FITTED
+    floor_: Annotated[float, MayBeInfinite()] = FITTED
+    utility_quantiles_: Annotated[Doubles, Shape("n_quantiles"), Ascending()] = FITTED
+
     target: ClassVar[str] = TARGETS[0]
 
     def _summary(self) -> str:
         floor = f", floor {self.floor_:.4g}" if self.floor is not None or self.coverage is not None else ""
         origin = "history and candidates" if self.size_ == "both" else self.size_
         return f"{self._calibration_summary()}, number of relevant items from {origin}{floor}"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_text(vars(self), "size_", SIZES)
-        check_float_value(vars(self), "floor_")
-        check_array(vars(self), "utility_quantiles_", np.float64, (None,), ascending=True)
-        for name in ("next_size_", "n_missed_"):
-            value = vars(self)[name]
-            if not isinstance(value, BasketSize) or not value.fitted():
-                raise file_error(name, "must be a fitted BasketSize")
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._calibrate(labels, history)
@@ -77,7 +74,7 @@ class ExpectedUtility(CalibratedCutoff):
         active = labels.take(np.flatnonzero(labels.n_relevant).astype(np.int32))
         self.next_size_ = BasketSize().fit(active, active.n_relevant - 1, history)
         self.n_missed_ = BasketSize().fit(labels, labels.n_relevant - labels.n_retrieved, history)
-        self.size_: str = self.size
+        self.size_ = self.size
         if self.size == "auto":
             self.size_ = self._choose(labels, p, history)
         best = _best_utilities(lists, *self._curve(lists, p, history, self.size_))
@@ -373,7 +370,6 @@ class ExpectedValue(CalibratedCutoff):
     flags = ("gain", "cost")
     reason = "value"
     empty_reason = "value"
-    learned = ("calibration_",)
 
     @property
     def is_ready(self) -> bool:
@@ -454,16 +450,13 @@ class Budget(CalibratedCutoff):
     flags = ("items_per_list",)
     reason = "below_price"
     empty_reason = "below_price"
-    learned = ("calibration_", "price_", "prices_", "demands_")
+
+    price_: Annotated[float, AtLeast(0)] = FITTED
+    prices_: Annotated[Doubles, Shape("n_prices"), Ascending()] = FITTED
+    demands_: Annotated[Doubles, Shape("n_prices"), AtLeast(0)] = FITTED
 
     def _summary(self) -> str:
         return f"{self._calibration_summary()}, price {self.price_:.4g}"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_float_value(vars(self), "price_", low=0)
-        check_array(vars(self), "prices_", np.float64, (None,), ascending=True)
-        check_array(vars(self), "demands_", np.float64, (self.prices_.size,), low=0)
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         self._calibrate(labels, history)
@@ -472,8 +465,8 @@ class Budget(CalibratedCutoff):
         values = values[values > 0]
         # at the price values[k], k items are shown; 0 shows all of them
         at = np.unique(np.linspace(0, values.size, min(N_PRICES, values.size + 1)).round().astype(np.int64))
-        self.prices_: Doubles = np.append(values, 0.0)[at][::-1].copy()
-        self.demands_: Doubles = at[::-1] / max(len(lists), 1)
+        self.prices_ = np.append(values, 0.0)[at][::-1].copy()
+        self.demands_ = at[::-1] / max(len(lists), 1)
         k = round(self.items_per_list * len(lists))
         self.price_ = float(values[k]) if k < values.size else 0.0
 

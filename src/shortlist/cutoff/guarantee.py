@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from scipy.special import bdtr
 
-from shortlist.core.checks import check_array, check_float_value, check_text, check_whole_value
-from shortlist.core.options import MAX_WHOLE, AtLeast, AtMost, Confidence, Rare, Seed
+from shortlist.core.codec import MayBeInfinite, Shape
+from shortlist.core.estimator import FITTED
+from shortlist.core.options import AtLeast, AtMost, Choices, Confidence, Rare, Seed, Whole
 from shortlist.cutoff.base import CutLists
 from shortlist.cutoff.candidates import AnyScores
 from shortlist.cutoff.threshold import ThresholdCutoff, compared_values, count_above
@@ -131,7 +132,14 @@ class Guarantee(ThresholdCutoff):
     warmup_params: ClassVar[dict[str, Any]] = {"min_precision": 0.01, "fallback": "empty"}
     reason = "guarantee"
     empty_reason = "guarantee"
-    learned = ("on_", "grid_", "p_values_", "threshold_", "longest_", "guarantee_", "source_")
+
+    on_: Annotated[str, Choices(lambda: ("score", "probability", "rank"))] = FITTED
+    grid_: Annotated[Doubles, Shape("n_grid"), MayBeInfinite()] = FITTED
+    p_values_: Annotated[Doubles, Shape("n_grid"), AtLeast(0), AtMost(1)] = FITTED
+    threshold_: Annotated[float, MayBeInfinite()] = FITTED
+    longest_: Whole = FITTED
+    guarantee_: str = FITTED
+    source_: str | None = FITTED
 
     def _check_together(self) -> None:
         levels = [name for name in LEVELS if getattr(self, name) is not None]
@@ -148,17 +156,6 @@ class Guarantee(ThresholdCutoff):
 
     def _summary(self) -> str:
         return f"{self.on_} > {self.threshold_:.6g}; {self.guarantee_}"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_text(vars(self), "on_", ("score", "probability", "rank"))
-        grid = check_array(vars(self), "grid_", np.float64, (None,), finite=False)
-        check_array(vars(self), "p_values_", np.float64, grid.shape, low=0, high=1)
-        check_float_value(vars(self), "threshold_")
-        check_whole_value(vars(self), "longest_", 0, MAX_WHOLE)
-        check_text(vars(self), "guarantee_")
-        if self.source_ is not None:
-            check_text(vars(self), "source_")
 
     def fit(
         self,

@@ -1,13 +1,15 @@
 """PromptCutoff: passages, hits or tools within a size, and none where probably none is relevant."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit
 
-from shortlist.core.checks import check_array, check_float_value, file_error
+from shortlist.core.codec import Ascending, MayBeMissing, Shape, When, file_error
+from shortlist.core.estimator import FITTED
 from shortlist.core.glm import AdditiveLogistic
-from shortlist.core.options import Positive, Probability
+from shortlist.core.options import AtLeast, Positive, Probability
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.calibration import Calibration, bounded_scores, score_range
 from shortlist.cutoff.regression import UtilityRegression, shape_ranks
@@ -16,7 +18,7 @@ from shortlist.data.labeled import LabeledLists
 from shortlist.data.lists import REASON_CODE, RankedLists
 from shortlist.errors import DataError
 from shortlist.kernels.glm import fill_shapes
-from shortlist.types import Bools, Doubles, Ints
+from shortlist.types import Bools, Doubles, Ints, Longs
 
 MAX_UNITS = 10_000  # of a limit, in which sizes are counted; finer sizes are rounded up
 MIN_EMPTY = 5  # lists without a relevant candidate, fewer teach nothing
@@ -64,31 +66,27 @@ class PromptCutoff(Cutoff):
         "shown, and nothing if probably no candidate is relevant."
     )
     over_http = False
-    updated = ("calibration_", "answers_", "low_", "high_", "ranks_")
 
-    def _learned(self) -> tuple[str, ...]:
-        names = ("answers_", "low_", "high_", "ranks_") if self.min_relevant else ()
-        return ("cutoff_", *names)
+    cutoff_: Cutoff = FITTED
+    calibration_: Annotated[Calibration, MayBeMissing()] = FITTED
+    low_: Annotated[float, When("min_relevant")] = FITTED
+    high_: Annotated[float, When("min_relevant")] = FITTED
+    ranks_: Annotated[Longs, Shape("n_ranks"), AtLeast(1), Ascending(strict=True), When("min_relevant")] = (
+        FITTED
+    )
+    answers_: Annotated[AdditiveLogistic, When("min_relevant")] = FITTED
 
     def _summary(self) -> str:
         return repr(self.cutoff_)
 
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        fitted = vars(self)
-        if not isinstance(fitted["cutoff_"], Cutoff) or not fitted["cutoff_"].is_ready:
-            raise file_error("cutoff_", "must be a fitted cutoff")
-        if "calibration_" in fitted and not isinstance(fitted["calibration_"], Calibration):
-            raise file_error("calibration_", "must be a Calibration")
+    def _check_loaded(self) -> None:
         if not self.min_relevant:
             return
-        low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
-        if not low <= high <= 1e300:
+        if not self.low_ <= self.high_:
             raise file_error("high_", "must not be below low_")
-        n_ranks = check_array(fitted, "ranks_", np.int64, (None,), low=1, strict=True).size
-        if not isinstance(fitted["answers_"], AdditiveLogistic):
-            raise file_error("answers_", "must be an AdditiveLogistic")
-        fitted["answers_"].check_columns(2 * n_ranks + 1)
+        n = 2 * self.ranks_.size + 1
+        if self.answers_.n_columns != n:
+            raise file_error("answers_", f"must have {n} columns, got {self.answers_.n_columns}")
 
     @property
     def uses_probabilities(self) -> bool:
@@ -112,7 +110,7 @@ class PromptCutoff(Cutoff):
         return UtilityRegression() if fitted is None else fitted
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
-        self.cutoff_: Cutoff = self._inner.clone().set_params(n_candidates=self.n_candidates)
+        self.cutoff_ = self._inner.clone().set_params(n_candidates=self.n_candidates)
         self.cutoff_._fit_labels(labels, history)
         if self.max_size is not None and not self.cutoff_.uses_probabilities:
             calibration = Calibration(method="platt", n_candidates=self.n_candidates)

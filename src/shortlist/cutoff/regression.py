@@ -5,9 +5,10 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from shortlist.core.checks import check_array, check_bool, check_float_value, file_error
+from shortlist.core.codec import Ascending, MayBeInfinite, Shape, file_error
+from shortlist.core.estimator import FITTED
 from shortlist.core.metrics import Metric, metrics_of_length
-from shortlist.core.options import Choices
+from shortlist.core.options import AtLeast, Choices
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
 from shortlist.cutoff.calibration import bounded_scores, score_range
@@ -86,7 +87,15 @@ class UtilityRegression(Cutoff):
     )
     reason = "utility"
     empty_reason = "utility"
-    learned = ("low_", "high_", "ranks_", "center_", "scale_", "weights_", "ridge_", "uses_history_")
+
+    low_: float = FITTED
+    high_: float = FITTED
+    uses_history_: bool = FITTED
+    ranks_: Annotated[Longs, Shape("n_ranks"), AtLeast(1), Ascending(strict=True)] = FITTED
+    center_: Annotated[Doubles, Shape("n_columns")] = FITTED
+    scale_: Annotated[Doubles, Shape("n_columns"), AtLeast(1e-300)] = FITTED
+    weights_: Annotated[Doubles, Shape("n_lengths", "n_columns + 1")] = FITTED
+    ridge_: Annotated[float, MayBeInfinite(), AtLeast(0)] = FITTED
 
     def _summary(self) -> str:
         if self.ridge_ == np.inf:
@@ -94,18 +103,12 @@ class UtilityRegression(Cutoff):
         history = " and history" if self.uses_history_ else ""
         return f"lengths from scores{history}, ridge {self.ridge_:g}"
 
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        fitted = vars(self)
-        low, high = check_float_value(fitted, "low_", -1e300, 1e300), check_float_value(fitted, "high_")
-        if not low <= high <= 1e300:
+    def _check_loaded(self) -> None:
+        n = 2 * self.ranks_.size + 1 + N_HISTORY_COLUMNS * self.uses_history_
+        if not self.low_ <= self.high_:
             raise file_error("high_", "must not be below low_")
-        check_float_value(fitted, "ridge_", 0, np.inf)
-        n_ranks = check_array(fitted, "ranks_", np.int64, (None,), low=1, strict=True).size
-        n = 2 * n_ranks + 1 + N_HISTORY_COLUMNS * check_bool(fitted, "uses_history_")
-        check_array(fitted, "center_", np.float64, (n,))
-        check_array(fitted, "scale_", np.float64, (n,), low=1e-300)
-        check_array(fitted, "weights_", np.float64, (None, n + 1))
+        if self.center_.size != n:
+            raise file_error("center_", f"must have {n} columns, got {self.center_.size}")
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         usable = labels.labeled & (labels.lists.lengths > 0)

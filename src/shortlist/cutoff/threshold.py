@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from shortlist.core.checks import check_float_value, check_whole_value
+from shortlist.core.codec import MayBeInfinite, When
+from shortlist.core.estimator import FITTED
 from shortlist.core.metrics import (
     Metric,
     Money,
@@ -15,12 +16,12 @@ from shortlist.core.metrics import (
     metrics_of_length,
     sums_at_n,
 )
-from shortlist.core.options import MAX_WHOLE, Choices, Probability, Whole
+from shortlist.core.options import Choices, Probability, Whole
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,
 )
-from shortlist.cutoff.calibration import CalibratedCutoff
+from shortlist.cutoff.calibration import CalibratedCutoff, Calibration
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, probabilities_of
 from shortlist.data.lists import RankedLists
@@ -151,7 +152,8 @@ class FixedN(Cutoff):
     rule = "All lists have the same length."
     reason = "top_n"
     empty_reason = "top_n"
-    learned = ("N_",)
+
+    N_: Whole = FITTED
 
     def candidates_needed(self) -> int:
         return max(self.n_candidates, self.N or 0)
@@ -166,10 +168,6 @@ class FixedN(Cutoff):
 
     def _summary(self) -> str:
         return f"N={self.N_}"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_whole_value(vars(self), "N_", 0, MAX_WHOLE)
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         money = Money.of(self.gain, self.cost)
@@ -186,10 +184,9 @@ class ThresholdCutoff(CalibratedCutoff):
 
     on: str = "score"
 
-    is_base = True
+    calibration_: Annotated[Calibration, When("uses_probabilities")] = FITTED
 
-    def _learned(self) -> tuple[str, ...]:
-        return (*self.learned, "calibration_") if self.uses_probabilities else self.learned
+    is_base = True
 
     @property
     def uses_probabilities(self) -> bool:
@@ -236,7 +233,8 @@ class Threshold(ThresholdCutoff):
 
     rule = "The list stops at the first item below a threshold that is the same for all users."
     flags = ("coverage",)
-    learned = ("threshold_",)
+
+    threshold_: Annotated[float, MayBeInfinite()] = FITTED
 
     def _check_together(self) -> None:
         _check_target(self.target, self.gain, self.cost)
@@ -248,10 +246,6 @@ class Threshold(ThresholdCutoff):
 
     def _summary(self) -> str:
         return f"{self.on} > {self.threshold_:.6g}"
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        check_float_value(vars(self), "threshold_")
 
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
         if self.on == "probability":

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.core.checks import file_error
 from shortlist.data.ids import id_series
 from shortlist.data.read_options import ALL_ROWS, ColumnNames, ReadOptions, advise_reading
 from shortlist.errors import ConfigError, DataError
@@ -201,22 +200,6 @@ def _short(name: str) -> str:
     """A column name of bounded length, without control characters."""
     text = printable(name)
     return text if len(text) <= 40 else text[:39] + "…"
-
-
-def source_from_notes(notes: Mapping[str, Any]) -> DataSource | None:
-    """The source that `source_to_notes` described; ModelFileError if it is malformed."""
-    about = notes.get("source")
-    if about is None:
-        return None
-    if not isinstance(about, dict):
-        raise file_error("source", "must be an object")
-    columns, unused, sentences = about.get("columns"), about.get("unused"), about.get("notes")
-    if not (isinstance(columns, dict) and isinstance(unused, list) and isinstance(sentences, list)):
-        raise file_error("source", "must hold names of columns")
-    if not all(isinstance(text, str) for text in (*columns, *columns.values(), *unused, *sentences)):
-        raise file_error("source", "must hold names of columns")
-    has_ratings = about.get("has_ratings") is True
-    return DataSource("", columns, tuple(unused), tuple(sentences), has_ratings=has_ratings)
 
 
 REQUIRED = ("user_id", "item_id")

@@ -6,18 +6,17 @@ larger, so that there are few; when the runs hold a quarter of the rows, they ar
 cost of `append` is therefore proportional to the events, and that of `rows_of` to the rows it returns.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from shortlist.core.checks import check_array, check_ids, check_starts, file_error
+from shortlist.core.codec import DistinctIds, Shape, Starts, Texts, file_error
 from shortlist.core.ragged import row_owners
-from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT
+from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT, DataSource
 from shortlist.data.events import Events
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
@@ -130,9 +129,56 @@ class UserRows(Interactions):
         return self.whole.totals.n_rows / max(self.whole.totals.n_baskets, 1)
 
 
+MAX_TIME = 2**61  # microseconds: differences of two times do not overflow
+
+
+class StoredHistory(NamedTuple):
+    """The rows of a history in a file."""
+
+    users: Annotated[pl.Series, DistinctIds(), Shape("n_users")]
+    items: Annotated[pl.Series, DistinctIds(), Shape("n_items")]
+    item: Annotated[Ints, Shape("n_rows")]
+    baskets: Annotated[Longs, Starts("n_baskets", "n_rows")]
+    indptr: Annotated[Longs, Starts("n_users", "n_rows")]
+    user_baskets: Annotated[Longs, Starts("n_users", "n_baskets")]
+    time: Annotated[Longs, Shape("n_rows")] | None
+    weight: Annotated[Floats, Shape("n_rows")] | None
+    item_names: Annotated[pl.Series, Texts(), Shape("n_items")] | None
+    has_basket_order: bool
+    source: DataSource | None
+
+    @classmethod
+    def of(cls, data: Interactions) -> Self:
+        """The rows of these interactions; the label of their source is left out, so that equal models are
+        equal files."""
+        source = None if data.source is None else replace(data.source, label="", doubts=())
+        columns = {name: getattr(data, name) for name in cls._fields}
+        return cls(**columns | {"users": data.users.values, "items": data.items.values, "source": source})
+
+    def interactions(self) -> Interactions:
+        """The rows as interactions."""
+        return Interactions(**self._asdict() | {"users": IdMap(self.users), "items": IdMap(self.items)})
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if the rows are not sorted, or users and baskets divide them differently."""
+        if not self.item.size:
+            raise file_error("history.item", "must have at least one row")
+        if not np.array_equal(self.baskets[self.user_baskets], self.indptr):
+            raise file_error("history.user_baskets", "must divide the rows like indptr")
+        times = NO_TIME if self.time is None else self.time
+        row = find_invalid_row(self.indptr, self.baskets, self.item, times, len(self.items), MAX_TIME)
+        if row >= 0:
+            raise file_error(
+                "history.item",
+                f"must hold indices of items, sorted by user, time and item, got something else in row {row}",
+            )
+
+
 @dataclass(frozen=True, eq=False)
 class History(UsersAndItems):
     """The interactions that a model knows; never modified, only replaced."""
+
+    stored_as: ClassVar[type] = StoredHistory
 
     base: Interactions
     users: IdMap
@@ -151,6 +197,15 @@ class History(UsersAndItems):
     def of(cls, data: Interactions) -> Self:
         """The history of these interactions."""
         return cls(data, data.users, data.items, data.item_names)
+
+    def to_stored(self) -> StoredHistory:
+        """All rows, as a file holds them."""
+        return StoredHistory.of(self.merged)
+
+    @classmethod
+    def from_stored(cls, rows: StoredHistory) -> Self:
+        """The history in a file."""
+        return cls.of(rows.interactions())
 
     @cached_property
     def merged(self) -> Interactions:
@@ -435,83 +490,3 @@ def _find_new_rows(users: Ints, before: Interactions, after: Interactions) -> Ne
 
 def _times(data: Interactions) -> Longs:
     return NO_TIME if data.time is None else data.time
-
-
-MAX_TIME = 2**61  # microseconds: differences of two times do not overflow
-PREFIX = "history."
-
-
-def restore_interactions(arrays: Mapping[str, Any], series: Mapping[str, Any]) -> Interactions:
-    """The interactions in `history.…` and in the series users, items and item_names."""
-    users, items = IdMap(check_ids(series, "users")), IdMap(check_ids(series, "items"))
-    n_rows = check_array(arrays, f"{PREFIX}item", np.int32, (None,)).size
-    baskets = check_array(arrays, f"{PREFIX}baskets", np.int64, (None,))
-    if not baskets.size or not n_rows:
-        raise file_error(f"{PREFIX}item", "must have at least one row")
-    baskets = check_starts(arrays, f"{PREFIX}baskets", baskets.size - 1, n_rows)
-    indptr = check_starts(arrays, f"{PREFIX}indptr", len(users), n_rows)
-    user_baskets = check_starts(arrays, f"{PREFIX}user_baskets", len(users), baskets.size - 1)
-    if not np.array_equal(baskets[user_baskets], indptr):
-        raise file_error(f"{PREFIX}user_baskets", "must divide the rows like indptr")
-    time, weight = (
-        check_array(arrays, PREFIX + name, dtype, (n_rows,)) if PREFIX + name in arrays else None
-        for name, dtype in (("time", np.int64), ("weight", np.float32))
-    )
-    row = find_invalid_row(
-        indptr,
-        baskets,
-        arrays[f"{PREFIX}item"],
-        NO_TIME if time is None else time,
-        len(items),
-        MAX_TIME,
-    )
-    if row >= 0:
-        raise file_error(
-            f"{PREFIX}item",
-            f"must hold indices of items, sorted by user, time and item, got something else in row {row}",
-        )
-    return Interactions(
-        users=users,
-        items=items,
-        indptr=indptr,
-        item=arrays[f"{PREFIX}item"],
-        baskets=baskets,
-        user_baskets=user_baskets,
-        time=time,
-        weight=weight,
-        item_names=_item_names(series, len(items)),
-    )
-
-
-def _item_names(series: Mapping[str, Any], n_items: int) -> pl.Series | None:
-    names = series.get("item_names")
-    if names is not None and (names.dtype != pl.String or len(names) != n_items or names.null_count()):
-        raise file_error("item_names", f"must be {n_items} texts, none missing")
-    return names
-
-
-ARRAYS = ("indptr", "item", "baskets", "user_baskets", "time", "weight")
-
-
-class StoredRows(NamedTuple):
-    """Arrays, series and notes of a model file."""
-
-    arrays: dict[str, Any]
-    series: dict[str, pl.Series]
-    notes: dict[str, Any]
-
-
-def store_history(data: Interactions) -> StoredRows:
-    """The rows of a history."""
-    series = {"users": data.users.values, "items": data.items.values}
-    if data.item_names is not None:
-        series["item_names"] = data.item_names
-    arrays = {PREFIX + name: value for name in ARRAYS if (value := getattr(data, name)) is not None}
-    notes: dict[str, Any] = {
-        "data": data.fingerprint,
-        "rows": data.n_rows,
-        "has_basket_order": data.has_basket_order,
-    }
-    if data.source is not None:
-        notes["source"] = asdict(replace(data.source, label=""))  # equal models are equal files
-    return StoredRows(arrays, series, notes)

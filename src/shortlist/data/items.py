@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 
-from shortlist.core.checks import check_ids, file_error
+from shortlist.core.codec import DistinctIds, Shape, file_error
 from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.core.tables import html
 from shortlist.data.columns import DataSource, check_distinct, find_column, to_polars
@@ -503,9 +503,26 @@ def group_fields(items: Items) -> list[str]:
     ]
 
 
+class StoredGroups(NamedTuple):
+    """The groups of items in a file."""
+
+    ids: Annotated[pl.Series, DistinctIds(), Shape("n_items")]
+    fields: tuple[str, ...]
+    columns: tuple[Annotated[pl.Series, Shape("n_items")], ...]  # of texts
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError unless there is a column of texts for each field."""
+        if len(self.columns) != len(set(self.fields)) or len(self.columns) != len(self.fields):
+            raise file_error("groups.fields", "must name each column once")
+        if any(column.dtype != pl.String for column in self.columns):
+            raise file_error("groups.columns", "must hold texts")
+
+
 @dataclass(frozen=True, eq=False)
 class ItemGroups:
     """The groups of items by field; an item without a value belongs to no group."""
+
+    stored_as: ClassVar[type] = StoredGroups
 
     ids: IdMap
     table: pl.DataFrame  # (n, n_fields) one column per field
@@ -548,24 +565,15 @@ class ItemGroups:
         """The groups as items with categories."""
         return Items(self.ids, self.table, dict.fromkeys(self.table.columns, "categories"))
 
-    def store(self, series: dict[str, pl.Series]) -> list[str]:
-        """Add the groups to the series of a file; return the fields."""
-        series["groups.ids"] = self.ids.values
-        for number, column in enumerate(self.table):
-            series[f"groups.{number}"] = column
-        return self.table.columns
+    def to_stored(self) -> StoredGroups:
+        """The groups, as a file holds them."""
+        return StoredGroups(self.ids.values, tuple(self.table.columns), tuple(self.table))
 
     @classmethod
-    def restore(cls, fields: Any, series: Mapping[str, pl.Series], aligned: IdMap) -> Self:
-        """The groups in the series of a file."""
-        ids = check_ids(series, "groups.ids")
-        if not isinstance(fields, list) or len(set(map(str, fields))) != len(fields):
-            raise file_error("groups", "must be a list of fields")
-        table = {str(name): series.get(f"groups.{number}") for number, name in enumerate(fields)}
-        for name, column in table.items():
-            if column is None or column.dtype != pl.String or len(column) != len(ids):
-                raise file_error(name, f"must be {len(ids)} texts")
-        return cls(IdMap(ids), pl.DataFrame(table), aligned)
+    def from_stored(cls, stored: StoredGroups) -> Self:
+        """The groups in a file, still aligned with their own ids."""
+        ids = IdMap(stored.ids)
+        return cls(ids, pl.DataFrame(dict(zip(stored.fields, stored.columns, strict=True))), ids)
 
     @property
     def fingerprint(self) -> str:

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.core.checks import check_array
+from shortlist.core.codec import NotStored, Shape, Within
 from shortlist.core.options import Count, Dimensions, NotNegative, Positive, Seed
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
@@ -41,14 +41,17 @@ MAX_SIZE = 1e12  # of a number in a file
 KEYS = 20_080_115  # seed of the numbers that stand for items in fingerprints of histories
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ALSState(ModelState):
-    """The vectors; those of users whose history has changed are solved anew with every request."""
+@dataclass(frozen=True, eq=False)
+class ALSVectors:
+    """What ALS learned, read-only."""
 
-    items: Floats  # (n_items, n_factors)
-    users: Floats  # (n_learned, n_factors)
-    prints: Doubles  # (n_learned,) of the histories that the vectors of users were solved for
-    index: ItemIndexCache = field(default_factory=ItemIndexCache)
+    items: Annotated[Floats, Shape("history.n_items", "n_factors"), Within(MAX_SIZE)]
+    users: Annotated[Floats, Shape("n_learned", "n_factors"), Within(MAX_SIZE)]
+    # of the histories that the vectors of users were solved for
+    prints: Annotated[Doubles, Shape("n_learned")]
+
+    def __post_init__(self) -> None:
+        self.items.flags.writeable = self.users.flags.writeable = self.prints.flags.writeable = False
 
     @cached_property
     def squares(self) -> Doubles:
@@ -63,6 +66,14 @@ class ALSState(ModelState):
             return np.zeros(self.items.shape[1], np.float32)
         mean: Floats = active.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ALSState(ModelState):
+    """The vectors; those of users whose history has changed are solved anew with every request."""
+
+    vectors: ALSVectors
+    index: Annotated[ItemIndexCache, NotStored()] = field(default_factory=ItemIndexCache)
 
 
 def history_prints(matrix: csr_array) -> Doubles:
@@ -162,12 +173,8 @@ class ALS(MatrixModel):
         if not (np.isfinite(items).all() and np.isfinite(users).all()):
             raise TrainingError("the vectors are no longer finite; lower the weights or raise reg.")
         n = self.n_factors
-        return ALSState(
-            history=History.of(train),
-            items=read_only(np.ascontiguousarray(items[:, :n])),
-            users=read_only(np.ascontiguousarray(users[:, :n])),
-            prints=read_only(history_prints(matrix)),
-        )
+        items, users = np.ascontiguousarray(items[:, :n]), np.ascontiguousarray(users[:, :n])
+        return ALSState(history=History.of(train), vectors=ALSVectors(items, users, history_prints(matrix)))
 
     def _start(self, matrix: csr_array) -> Floats:
         """Initial vectors of users: about the first left singular vectors of the normalized matrix."""
@@ -189,7 +196,7 @@ class ALS(MatrixModel):
         turned, gram = rotate(fixed, basis), (weight * squares).astype(np.float32)
         return HalfStep(turned, gram, basis, weight * len(fixed), *limits)
 
-    def _user_step(self, state: ALSState) -> HalfStep:
+    def _user_step(self, state: ALSVectors) -> HalfStep:
         """What solves users from their histories."""
         weight = self._weight(len(state.items))
         gram = (weight * state.squares).astype(np.float32)
@@ -223,10 +230,10 @@ class ALS(MatrixModel):
     def score(self, request: RecommendRequest[ALSState]) -> Scores:
         """Inner products of the vectors of users and items."""
         state = request.state
-        factors = Factors(self._user_vectors(state, request), state.items, None, state.index)
-        return Scores(factors=factors)
+        users = self._user_vectors(state.vectors, request)
+        return Scores(factors=Factors(users, state.vectors.items, None, state.index))
 
-    def _user_vectors(self, state: ALSState, request: RecommendRequest[Any]) -> Floats:
+    def _user_vectors(self, state: ALSVectors, request: RecommendRequest[Any]) -> Floats:
         """(n, n_factors) learned vectors where the history is the learned one, solved ones elsewhere."""
         matrix = confidence_matrix(request.history, self.weight_transform)
         vectors = np.tile(state.mean_user, (len(request), 1))
@@ -250,10 +257,13 @@ class ALS(MatrixModel):
         return MAX_BATCH
 
     def _shares(self, state: ALSState, row: csr_array, items: Ints) -> Doubles:
+        return self._vector_shares(state.vectors, row, items)
+
+    def _vector_shares(self, learned: ALSVectors, row: csr_array, items: Ints) -> Doubles:
         """Amounts that add up to the scores (Hu et al., 2008, section 5)."""
-        vectors = state.items.astype(np.float64)
+        vectors = learned.items.astype(np.float64)
         liked, weight = vectors[row.indices], np.abs(row.data.astype(np.float64))
-        step = self._user_step(state)
+        step = self._user_step(learned)
         system = np.diag(step.gram.astype(np.float64) + float(self._penalties(row, step.base)[0]))
         system += (liked.T * weight) @ liked
         similar = vectors[items] @ np.linalg.solve(system, liked.T)
@@ -261,21 +271,4 @@ class ALS(MatrixModel):
         return shares
 
     def _item_vectors(self, state: ALSState) -> Floats | None:
-        return state.items
-
-    # ------------------------------------------------------------------ files
-    def _to_arrays(self, state: ALSState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"items": state.items, "users": state.users, "prints": state.prints}, {}
-
-    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> ALSState:
-        prints: Doubles = check_array(arrays, "prints", np.float64, (None,))
-        n_learned = min(prints.size, history.n_users)
-        shape = (history.n_items, self.n_factors)
-        return ALSState(
-            history=History.of(history),
-            items=read_only(check_array(arrays, "items", np.float32, shape, limit=MAX_SIZE)),
-            users=read_only(
-                check_array(arrays, "users", np.float32, (n_learned, self.n_factors), limit=MAX_SIZE)
-            ),
-            prints=read_only(check_array(arrays, "prints", np.float64, (n_learned,))),
-        )
+        return state.vectors.items

@@ -1,142 +1,71 @@
 """Recommender, the base class of every model: what a subclass implements, fit, recommend, explain, save."""
 
-import hashlib
 import json
 import threading
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, is_dataclass, replace
+from hashlib import blake2b
 from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, get_type_hints
 
 import numpy as np
 import polars as pl
+from scipy.sparse import csr_array
 
-from shortlist import MODEL_MODULES as MODEL_MODULES
-from shortlist.content.features import FeatureSpace, extend_items
-from shortlist.core.checks import FILE_ERRORS, check_text, file_error, load_error
+from shortlist import MODEL_MODULES
+from shortlist.core.codec import declared_fields, file_error, load_estimator, save_estimator
 from shortlist.core.estimator import Estimator, load_plugins
 from shortlist.core.options import Count, Positive, check_value, take_options
-from shortlist.core.serialization import Artifact, load_artifact, pack, save_artifact, unpack
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.data.arrow import file_bytes
-from shortlist.data.columns import NO_RETURNS, source_from_notes
 from shortlist.data.events import Events
-from shortlist.data.history import (
-    History,
-    NewRows,
-    restore_interactions,
-    store_history,
-)
+from shortlist.data.history import History, NewRows
 from shortlist.data.ids import UNKNOWN, IdMap
-from shortlist.data.interactions import Interactions, keeps_negative
+from shortlist.data.interactions import Interactions
 from shortlist.data.items import ItemGroups, Items, group_fields
 from shortlist.data.lists import RankedLists
-from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError, warn
+from shortlist.errors import ConfigError, DataError, NotFittedError, warn
+from shortlist.models.observing import match_events
 from shortlist.models.search_space import Space
 from shortlist.models.selection import SelectionReport
+from shortlist.models.weighting import WeightTransform, warn_of_negative
 from shortlist.recommend.options import ExplainOptions, FileOptions, RequestOptions
 from shortlist.recommend.request import (
     BatchRecommender,
     Contributions,
     RecommendRequest,
+    RequestState,
     Scores,
     build_request,
     contributions_column,
 )
-from shortlist.recommend.request import ModelState as ModelState
 from shortlist.recommend.retrieval import build_index
 from shortlist.text import escape_html as escape
-from shortlist.types import Doubles, Floats, Ints, Longs
+from shortlist.types import Floats, Ints
 
 if TYPE_CHECKING:
-    from shortlist.cutoff.allocation import Allocation
     from shortlist.data.arrow import ArrowFunction
 
 DENSE_CELLS = 1 << 24  # scores in memory at once
 MAX_BATCH = 8192  # users scored at once
-NAMES = "item_name"  # the column of a model that knows items by their names alone
-
-Weighting = Literal["none", "linear", "log", "cap"]
 
 
-class WeightTransform(NamedTuple):
-    """What a row of weight w counts.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ModelState(RequestState):
+    """What a fitted model knows; never modified, only replaced.
 
-    none: 1. linear: w. log: log2(1 + w). cap: w, at most `cap`. A row of weight 1 counts 1 in all of them. A
-    row of negative weight -w counts as much as one of weight w, with a minus.
+    The state of a model is a subclass whose fields are annotated as `core.codec` says. Files hold all of
+    them, except those that are `NotStored`.
     """
 
-    name: Weighting = "none"
-    cap: float = 5.0
+    selection: SelectionReport | None = None  # if `shortlist.fit` chose the model
 
-    @property
-    def is_used(self) -> bool:
-        """Whether rows count by their weight."""
-        return self.name != "none"
-
-    def values(self, weight: Floats) -> Doubles:
-        """(n,) what rows of these weights count.
-
-        Values have the precision of the weights, so that sums in double precision are exact, as long as the
-        weights do not differ by more than 2^29. Rows may then be added in any order, or in pieces.
-        """
-        if self.name == "none":
-            return np.ones(weight.size)
-        if self.name == "log":
-            weight = np.sign(weight) * np.log2(1 + np.abs(weight.astype(np.float64)))
-        elif self.name == "cap":
-            weight = np.clip(weight, -self.cap, self.cap)
-        return weight.astype(np.float32).astype(np.float64)
-
-    def of_rows(self, data: Interactions) -> Doubles | None:
-        """(n_rows,) what every row counts; None if all count 1."""
-        if not self.is_used or data.weight is None:
-            return None
-        return self.values(data.weight)
-
-    def check_weights(self, has_weights: bool) -> None:
-        """Raise ConfigError if weights are needed and missing."""
-        if self.is_used and not has_weights:
-            raise ConfigError(
-                f"weighting={self.name!r} needs weights, got data without them; name the column with "
-                'weight=…, or set weighting="none".'
-            )
-
-    def check_data(self, data: Interactions, model: str) -> None:
-        """Raise ConfigError if weights are missing; warn if negative ones would count as positive."""
-        self.check_weights(data.weight is not None)
-        n = 0 if self.is_used or data.weight is None else int((data.weight < 0).sum())
-        if n:
-            warn(
-                f"{n:,} of {data.n_rows:,} rows have a negative weight, such as a return or a dislike, and "
-                f"{model} counts them like any other row; drop them, or use a model with weighting='linear', "
-                "'log' or 'cap'."
-            )
-
-
-COUNT_ROWS: WeightTransform = WeightTransform()
-
-
-def baskets_since(data: Interactions) -> Longs:
-    """(n_rows,) number of the user's baskets after that of each row."""
-    return np.asarray(data.user_baskets[data.user + 1] - 1 - data.basket)
-
-
-def set_places(data: Interactions) -> Longs:
-    """(n_rows,) the entry of data.item_sets with the user and the item of each row."""
-    keys = data.item_sets.owner * data.n_items + data.item_sets.items  # ascending, as the sets are
-    return np.searchsorted(keys, data.user.astype(np.int64) * data.n_items + data.item)
-
-
-def decayed_counts(data: Interactions, decay: float, transform: WeightTransform = COUNT_ROWS) -> Floats:
-    """For every entry of data.item_sets, the user's baskets with the item, decayed by baskets since then."""
-    amount, factor = transform.of_rows(data), decay ** baskets_since(data)
-    counts, n_entries = factor if amount is None else amount * factor, data.item_sets.items.size
-    return np.bincount(set_places(data), weights=counts, minlength=n_entries).astype(np.float32)
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if what was loaded contradicts itself."""
 
 
 class FitOptions(NamedTuple):
@@ -151,10 +80,10 @@ class FitOptions(NamedTuple):
 class Recommender(Estimator, ABC):
     """Base class of all models: fit, recommend, explain, save.
 
-    A subclass implements `_learn`, `score`, `_to_arrays` and `_from_arrays`, and declares below what the
-    command line, `shortlist.fit` and `shortlist.warmup` have to know about it. It can be
-    named and loaded as soon as its module is imported. A package makes its models known without an import by
-    an entry point of the group `shortlist`, whose name is that of the class.
+    A subclass implements `_learn`, whose return annotation names the class of the state, and `score`, and
+    declares below what the command line, `shortlist.fit` and `shortlist.warmup` have to know about it. It can
+    be named and loaded as soon as its module is imported. A package makes its models known without an import
+    by an entry point of the group `shortlist`, whose name is that of the class.
     """
 
     kind: ClassVar[str] = "model"
@@ -204,14 +133,6 @@ class Recommender(Estimator, ABC):
             A request from `build_request`.
         """
 
-    @abstractmethod
-    def _to_arrays(self, state: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(arrays, notes) that `_from_arrays` needs in addition to the parameters and the history."""
-
-    @abstractmethod
-    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
-        """The state that `_to_arrays` described."""
-
     def _observe(self, state: Any, history: History, new: NewRows | None) -> Any:
         """Replace the history by one with new rows (None: rows were also removed), without learning."""
         return replace(state, history=history)
@@ -240,9 +161,9 @@ class Recommender(Estimator, ABC):
         return None
 
     @property
-    def weight_transform(self) -> WeightTransform:
-        """What every row counts; models that cannot use weights count rows."""
-        return COUNT_ROWS
+    def weight_transform(self) -> WeightTransform | None:
+        """What a row counts by its weight; None: every row counts 1."""
+        return None
 
     @property
     def has_boundary(self) -> bool:
@@ -269,9 +190,13 @@ class Recommender(Estimator, ABC):
         """(n_items, n_factors) vectors that `similar_items` compares; None if the model has none."""
         return None
 
-    def _json_params(self) -> dict[str, Any]:
-        """The parameters that JSON can hold; `_to_arrays` stores the rest."""
-        return self.get_params()
+    def _state_fields(self, state: Any) -> dict[str, Any]:
+        """What a file holds of the state."""
+        return {name: getattr(state, name) for name in self._declared()}
+
+    def _build_state(self, learned: dict[str, Any]) -> Any:
+        """The state with what a file holds; fields that are `NotStored` have a default or are added here."""
+        return self._state_class()(**learned)
 
     def _forget(self) -> None:
         self._state = None
@@ -297,6 +222,24 @@ class Recommender(Estimator, ABC):
         """The interactions that the model knows."""
         value: Interactions = self._fitted_state().history.merged
         return value
+
+    @property
+    def event_history(self) -> History:
+        """The interactions and returns that the model knows, as `observe` adds to them."""
+        value: History = self._fitted_state().history
+        return value
+
+    def with_event_history(self, history: History) -> Self:
+        """Return a copy that knows other rows of the same users and items; what was learned is shared.
+
+        Parameters
+        ----------
+        history
+            Interactions and returns.
+        """
+        changed = copy(self)
+        changed._state = replace(self._fitted_state(), history=history)
+        return changed
 
     @property
     def users_(self) -> IdMap:
@@ -489,10 +432,12 @@ class Recommender(Estimator, ABC):
             state = self._fitted_state()
             more = match_events(state.history, given, self.uses_new_items)
             if more.purchases.n_rows or more.returns.height:
-                if not transform.is_used:
-                    transform.check_data(more.purchases, type(self).__name__)
+                if transform is None and more.purchases.weight is not None:
+                    warn_of_negative(more.purchases.weight, type(self).__name__)
                 history, new = state.history.append(more)
-                changes = new is None or new.item.size > 0 or (transform.is_used and new.reweighted.size > 0)
+                changes = (
+                    new is None or new.item.size > 0 or (transform is not None and new.reweighted.size > 0)
+                )
                 grown = self._observe(state, history, new) if changes else replace(state, history=history)
                 if grown.groups is not None:
                     grown = replace(grown, groups=grown.groups.align(grown.history.items))
@@ -588,21 +533,22 @@ class Recommender(Estimator, ABC):
         interactions = Interactions.of(data)
         if not interactions.n_rows:
             raise DataError("fit needs at least one interaction, got none; check the filters.")
-        self.weight_transform.check_data(interactions, type(self).__name__)
+        if self.weight_transform is not None:
+            self.weight_transform.check_data(interactions)
+        elif interactions.weight is not None:
+            warn_of_negative(interactions.weight, type(self).__name__)
         return interactions
 
     def _with_fingerprint(self, state: Any) -> Any:
-        """The state with the fingerprint of what was just learned."""
+        """The state with the fingerprint of the parameters and of what was just learned."""
         try:
-            arrays, notes = self._to_arrays(state)
+            learned = self._state_fields(state)
         except ConfigError:  # scores given as a function have no bytes to compare
             return replace(state, fingerprint=None)
-        digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=16)
-        digest.update(json.dumps([self._json_params(), notes], sort_keys=True, default=str).encode())
-        for name in sorted(arrays):
-            array = np.ascontiguousarray(arrays[name])
-            digest.update(f"{name}{array.dtype}{array.shape}".encode())
-            digest.update(array.data)
+        digest = blake2b(type(self).__name__.encode(), digest_size=16)
+        digest.update(json.dumps(self.get_params(), sort_keys=True, default=_name_type).encode())
+        for name in sorted(learned.keys() - declared_fields(ModelState).keys()):
+            add_to_digest(digest, learned[name])
         return replace(state, fingerprint=digest.hexdigest())
 
     # ------------------------------------------------------------------ requests
@@ -747,54 +693,36 @@ class Recommender(Estimator, ABC):
         is_text = self.items_.values.dtype == pl.String
         return RecommendFunction(file_bytes(self.save), is_text, options)
 
-    def allocate(
-        self,
-        users: Any = None,
-        *,
-        contacts: int | None = None,
-        budget: int | None = None,
-        max_items: int | None = None,
-        exclude_users: Any = None,
-        item_limits: Any = None,
-        max_per_group: Mapping[str, int] | None = None,
-        gain: float | str | Mapping[Any, float] = 1.0,
-        cost: float = 0.0,
-        contact_cost: float = 0.0,
-        items: Items | Any = None,
-        n_candidates: int | None = None,
-        candidates: Any = None,
-        exclude: Any = None,
-        history: Any = None,
-        filter_seen: bool | None = None,
-        at: Any = None,
-    ) -> "Allocation":
-        """Choose items for all users at once so that the expected value is highest; see `allocate`.
+    @take_options(RequestOptions)
+    def candidates(self, users: Any = None, *, options: RequestOptions) -> RankedLists:
+        """Return the best items of each user with the calibrated probabilities of the model's cutoff.
 
-        The candidates are the best items of each user, with the calibrated probabilities of the model's
-        cutoff.
+        `shortlist.allocate` chooses among them.
 
         Parameters
         ----------
         users
             As in `recommend`.
-        contacts, budget, max_items, exclude_users, item_limits, gain, cost, contact_cost, items
-            As in `shortlist.allocate`.
-        max_per_group
-            As in `shortlist.allocate`; without `items`, the fields are those of `set_groups`.
-        n_candidates
-            Number of candidates per user; None: as many as the cutoff considers.
-        candidates, exclude, history, filter_seen, at
+        N
+            Number of candidates per user; by default, as many as the cutoff considers.
+        cutoff, candidates, exclude, history, filter_seen, min_items, max_items
+            As in `recommend`.
+        max_per_group, at, fallback
             As in `recommend`.
 
         Returns
         -------
-        Allocation
-            Lists, prices, expected hits and value, and a bound on the best possible value.
+        Lists with probabilities, which are not cut.
 
         Raises
         ------
         ConfigError
-            If the model has no cutoff with calibrated probabilities, or a limit, gain or cost is invalid.
+            If the model has no cutoff with probabilities.
+
+        Warns
+        -----
+        DataWarning
+            If the probabilities are not calibrated.
 
         Examples
         --------
@@ -802,29 +730,18 @@ class Recommender(Estimator, ABC):
         >>> model = sl.fit(
         ...     sl.load_dataset("sample"), models="PersonalFrequency", cutoff=cutoff, users="buyers"
         ... )
-        >>> model.allocate(budget=500).n_items
-        500
+        >>> sl.allocate(model.candidates(["u1", "u2"]), budget=5).n_items
+        5
         """
-        from shortlist.cutoff.allocation import allocate  # with kernels that lists do not need
-
-        cutoff = self.cutoff_
-        if n_candidates is not None:
-            check_value(Count, n_candidates=n_candidates)
-        n = n_candidates or (100 if cutoff is None else cutoff.candidates_needed())
-        lists = self.recommend(
-            users,
-            N=n,
-            candidates=candidates,
-            exclude=exclude,
-            history=history,
-            filter_seen=filter_seen,
-            at=at,
-        )
+        cutoff, lists = self.cutoff_, None
         if cutoff is not None:
-            lists = cutoff.with_probabilities(lists, history=self.history_ if history is None else history)
-        if cutoff is None or lists.probabilities is None:
+            n = cutoff.candidates_needed() if options.N is None else options.N
+            lists = self.plan(users, replace(options, N=n)).lists()
+            history = self.history_ if options.history is None else options.history
+            lists = cutoff.with_probabilities(lists, history=history)
+        if cutoff is None or lists is None or lists.probabilities is None:
             raise ConfigError(
-                f"allocate needs calibrated probabilities, got {type(self).__name__} without a cutoff that "
+                f"candidates need calibrated probabilities, got {type(self).__name__} without a cutoff that "
                 "has them; fit the model with sl.fit(data, cutoff=sl.cutoff.ExpectedValue()) or, on the "
                 "command line, shortlist fit --cutoff ExpectedValue."
             )
@@ -835,19 +752,7 @@ class Recommender(Estimator, ABC):
                 "sl.fit(data, cutoff=sl.cutoff.ExpectedValue()), on the command line shortlist "
                 "fit --cutoff ExpectedValue."
             )
-        return allocate(
-            lists,
-            contacts=contacts,
-            budget=budget,
-            max_items=max_items,
-            exclude_users=exclude_users,
-            item_limits=item_limits,
-            max_per_group=max_per_group,
-            gain=gain,
-            cost=cost,
-            contact_cost=contact_cost,
-            items=self.groups_ if items is None else items,
-        )
+        return lists
 
     @take_options(ExplainOptions)
     def explain(self, user_id: Any, *, options: ExplainOptions) -> pl.DataFrame:
@@ -1067,18 +972,8 @@ class Recommender(Estimator, ABC):
         ...     path = model.save(folder + "/shop.shortlist")
         ...     same = sl.load_model(path)
         """
-        state = self._fitted_state()
-        rows, (arrays, notes) = store_history(state.history.merged), self._to_arrays(state)
-        arrays = {f"model.{name}": array for name, array in arrays.items()} | rows.arrays
-        series, notes = dict(rows.series), {**notes, **rows.notes, "fingerprint": state.fingerprint}
-        if state.cutoff is not None:
-            notes["cutoff"] = pack(state.cutoff, "cutoff", arrays, series)
-        if state.groups is not None:
-            notes["groups"] = state.groups.store(series)
-        if state.selection is not None:
-            notes["selection"] = asdict(state.selection)
-        params = self._json_params()
-        return save_artifact(path, Artifact("model", type(self).__name__, params, arrays, series, notes))
+        self._fitted_state()
+        return save_estimator(path, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -1105,12 +1000,70 @@ class Recommender(Estimator, ABC):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     same = sl.Popularity.load(model.save(folder + "/shop.shortlist"))
         """
-        model = load_model(path)
-        if not isinstance(model, cls):
-            raise ModelFileError(
-                f"{path} holds a {type(model).__name__}, not a {cls.__name__}; use load_model."
-            )
-        return model
+        return load_estimator(path, cls)
+
+    @classmethod
+    def find_class(cls, name: str) -> "type[Recommender] | None":
+        """Return the class of a model by name: a built-in one, one that is imported, or an entry point.
+
+        Parameters
+        ----------
+        name
+            The name of a class.
+        """
+        if name in MODEL_MODULES:
+            import_module(MODEL_MODULES[name])
+        elif name not in Recommender.classes:
+            load_plugins()
+        kind = Recommender.classes.get(name)
+        return None if kind is None or isabstract(kind) else kind
+
+    @classmethod
+    def _state_class(cls) -> type[Any]:
+        """The class of the state, which is what `_learn` is annotated to return."""
+        kind = get_type_hints(cls._learn).get("return")
+        return kind if isinstance(kind, type) and issubclass(kind, ModelState) else ModelState
+
+    def _declared(self) -> dict[str, Any]:
+        kind: Any = self._state_class()
+        return declared_fields(kind)
+
+    def _learned(self) -> dict[str, Any]:
+        return {} if self._state is None else self._state_fields(self._state)
+
+    def _restore(self, learned: dict[str, Any]) -> None:
+        if "history" not in learned:
+            raise file_error("history", "is missing")
+        common = {name: learned[name] for name in declared_fields(ModelState)}
+        state = replace(self._build_state(learned), **common)
+        if state.groups is not None:
+            state = replace(state, groups=state.groups.align(state.history.items))
+        state._check_loaded()
+        self._state = state
+
+
+def add_to_digest(digest: Any, value: Any) -> None:
+    """Add a value of a state: its arrays, series and numbers, and those of its fields."""
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype}{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).data)
+    elif isinstance(value, csr_array):
+        add_to_digest(digest, (value.indptr, value.indices, value.data))
+    elif isinstance(value, Estimator):
+        add_to_digest(digest, tuple(value.fitted().values()))
+    elif is_dataclass(value) or hasattr(value, "_fields"):
+        kind: Any = type(value)
+        add_to_digest(digest, tuple(getattr(value, name) for name in declared_fields(kind)))
+    elif isinstance(value, tuple):
+        for entry in value:
+            add_to_digest(digest, entry)
+    else:
+        digest.update(repr(value.to_list() if isinstance(value, pl.Series) else value).encode())
+
+
+def _name_type(value: Any) -> str:
+    """A parameter that JSON cannot hold, by its type."""
+    return type(value).__name__
 
 
 def _short(value: Any) -> str:
@@ -1119,236 +1072,14 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else f"{text[:37]}…"
 
 
-def match_events(history: History, events: Events, uses_new_items: bool) -> Events:
-    """The events in the form of the history: with times if it has them, without items it cannot use."""
-    purchases, returns = events
-    for n_rows, has_times in (
-        (purchases.n_rows, purchases.time is not None),
-        (returns.height, not returns["time"].null_count()),
-    ):
-        if n_rows and history.has_times != has_times:
-            needed, got = ("times", "no times") if history.has_times else ("no times", "times")
-            raise DataError(
-                f"events must have {needed} like the data that the model was fitted on, got {got}; "
-                "pass the same columns."
-            )
-    purchases, returns = _match_returns(history, purchases, returns)
-    if history.base.weight is None:
-        purchases = replace(purchases, weight=None)
-    elif purchases.weight is None:
-        purchases = replace(purchases, weight=np.ones(purchases.n_rows, np.float32))
-    if uses_new_items or not purchases.n_rows:
-        return Events(purchases, returns)
-    history.items.check_type(purchases.items.values[0], "item id")
-    is_known = history.items.align(purchases.items)[purchases.item] != UNKNOWN
-    if not is_known.all():
-        n_new = np.unique(purchases.item[~is_known]).size
-        warnings.warn(
-            f"{int((~is_known).sum())} of {is_known.size} events are skipped: the model cannot recommend "
-            f"their {n_new} new items before it learns them; fit it again.",
-            DataWarning,
-            stacklevel=3,
-        )
-        purchases = purchases.where(is_known)
-    return Events(purchases.compact(), returns)
-
-
-def _match_returns(
-    history: History, purchases: Interactions, returns: pl.DataFrame
-) -> tuple[Interactions, pl.DataFrame]:
-    """Returns as the history treats them: subtracted, kept as rows of negative weight, or dislikes."""
-    if not returns.height:
-        return purchases, returns
-    history.users.check_new(returns["user_id"])
-    history.items.check_new(returns["item_id"])
-    base = history.base
-    if base.source is not None and base.source.has_ratings and not keeps_negative(base):
-        warn(
-            f"{returns.height} events are skipped: their weight is negative, and the weights of the model's "
-            "data are ratings; send what users like."
-        )
-        return purchases, NO_RETURNS
-    if not keeps_negative(base):
-        return purchases, returns
-    rows = returns.with_columns(timestamp=pl.col("time").cast(pl.Datetime("us"))).drop("time")
-    frames = [purchases.to_frame(), rows.select(purchases.to_frame().columns)] if purchases.n_rows else [rows]
-    return Interactions.from_frame(pl.concat(frames), negative_weights="keep"), NO_RETURNS
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class WeightParams:
     """The parameters of models that can use weights; to be inherited before `Recommender`."""
 
-    weighting: Weighting = "none"
+    weighting: Literal["none", "linear", "log", "cap"] = "none"
     weight_cap: Positive = 5.0
 
     @property
-    def weight_transform(self) -> WeightTransform:
-        """What every row counts."""
-        return WeightTransform(self.weighting, self.weight_cap)
-
-
-@dataclass(kw_only=True, eq=False, repr=False)
-class ContentRecommender(Recommender):
-    """Base class of the models that `fit(train, items=items)` gives the content of items."""
-
-    uses_content: ClassVar[bool] = True
-
-    @property
-    def has_content(self) -> bool:
-        """Whether the model was fitted with the content of items."""
-        return self._space(self._fitted_state()) is not None
-
-    @property
-    def content_columns(self) -> tuple[str, ...]:
-        """The columns of the items that `fit` got; none if it used the names of the interactions alone."""
-        space = self._space(self._fitted_state())
-        names = () if space is None else tuple(field.name for field in space.fields)
-        return () if names == (NAMES,) else names
-
-    def add_items(self, items: Items | Any) -> Self:
-        """Add items, or new content of known ones, without learning; other threads may request lists.
-
-        Words that no item of `fit` has are ignored.
-
-        Parameters
-        ----------
-        items
-            `Items`, or a table with one row per item and the same columns as in `fit`.
-
-        Returns
-        -------
-        The model itself.
-
-        Raises
-        ------
-        DataError
-            If an id occurs twice or a column holds another kind of content than in `fit`.
-        ConfigError
-            If the model was fitted without the content of items.
-
-        Examples
-        --------
-        >>> import polars as pl
-        >>> data = sl.load_dataset("sample")
-        >>> table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * 30})
-        >>> model = sl.ContentProfile().fit(data, items=table)
-        >>> model = model.add_items(pl.DataFrame({"item_id": ["new"], "color": ["red"]}))
-        >>> "new" in model.items_
-        True
-        """
-        with self._lock:
-            state = self._fitted_state()
-            space = self._space(state)
-            if space is None:
-                raise ConfigError(
-                    f"add_items needs a model fitted with the content of items, got a {type(self).__name__} "
-                    "without it; call fit(train, items=items) first.",
-                    parameter="items",
-                )
-            content = space.read(items)
-            grown = self._with_items(state, content, extend_items(state.history, content))
-            if grown.groups is not None:
-                grown = replace(grown, groups=grown.groups.update(items, grown.history.items))
-            self._state = grown
-        return self
-
-    @abstractmethod
-    def _space(self, state: Any) -> FeatureSpace | None:
-        """The features of the content; None if the model was fitted without items."""
-
-    @abstractmethod
-    def _with_items(self, state: Any, items: Items, history: History) -> Any:
-        """The state with the content of these items, all of which the history has."""
-
-
-def model_names() -> list[str]:
-    """The names of all models: the built-in ones, then those of other packages."""
-    load_plugins()
-    foreign = [kind for kind in Recommender.classes.values() if not kind.__module__.startswith("shortlist.")]
-    return [*MODEL_MODULES, *(kind.__name__ for kind in foreign if not isabstract(kind))]
-
-
-def find_model_class(name: str) -> type[Recommender]:
-    """The class of a model by name: a built-in one, one that is already imported, or an entry point.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such model.
-    """
-    if name in MODEL_MODULES:
-        import_module(MODEL_MODULES[name])
-    elif name not in Recommender.classes:
-        load_plugins()
-    kind = Recommender.classes.get(name)
-    if kind is None or isabstract(kind):
-        raise ConfigError(f"model must be the name of a model, got {name!r:.60}; import its module first.")
-    return kind
-
-
-def is_tried(name: str) -> bool:
-    """Whether `shortlist.fit` tries the model if none is named; subclasses declare it anew."""
-    return bool(vars(find_model_class(name)).get("is_tried_by_fit"))
-
-
-def load_model(path: str | Path) -> Recommender:
-    """Load a saved model of any class.
-
-    Parameters
-    ----------
-    path
-        A file written by `model.save` or `shortlist fit`.
-
-    Returns
-    -------
-    The model, with its cutoff and history. Every byte is verified and nothing is unpickled.
-
-    Raises
-    ------
-    ModelFileError
-        If the file is missing, damaged or was written by another version.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
-    """
-    artifact = load_artifact(path, "model")
-    try:
-        kind = find_model_class(artifact.name)
-    except ConfigError:
-        raise ModelFileError(
-            f"{path} holds a {artifact.name}, unknown to this version; update shortlist."
-        ) from None
-    try:
-        return _restore(kind, artifact)
-    except FILE_ERRORS as error:
-        raise load_error(path, error) from None
-
-
-def _restore(kind: type[Recommender], artifact: Artifact) -> Recommender:
-    """The model that an artifact describes."""
-    model = kind(**artifact.params)
-    arrays, series, notes = artifact.arrays, artifact.series, artifact.notes
-    history = replace(
-        restore_interactions(arrays, series),
-        source=source_from_notes(notes),
-        has_basket_order=notes.get("has_basket_order") is not False,
-    )
-    learned = {n.removeprefix("model."): a for n, a in arrays.items() if n.startswith("model.")}
-    fingerprint = None if notes.get("fingerprint") is None else check_text(notes, "fingerprint")
-    state = replace(model._from_arrays(history, learned, notes), fingerprint=fingerprint)
-    if "cutoff" in notes:
-        cutoff = unpack(notes["cutoff"], arrays, series)
-        if not isinstance(cutoff, Cutoff):
-            raise file_error("cutoff", "must be a cutoff")
-        state = replace(state, cutoff=cutoff)
-    if "groups" in notes:
-        state = replace(state, groups=ItemGroups.restore(notes["groups"], series, state.history.items))
-    if "selection" in notes:
-        state = replace(state, selection=SelectionReport.from_notes(notes["selection"]))
-    model._state = state
-    return model
+    def weight_transform(self) -> WeightTransform | None:
+        """What a row counts by its weight; None: every row counts 1."""
+        return None if self.weighting == "none" else WeightTransform(self.weighting, self.weight_cap)

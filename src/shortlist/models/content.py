@@ -1,8 +1,9 @@
 """Models of the content of items."""
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -12,15 +13,13 @@ from shortlist.content.features import (
     FeatureSpace,
     align_rows,
     extend_items,
-    pack_matrix,
     replace_rows,
     resize_matrix,
     to_rows,
-    unpack_matrix,
 )
-from shortlist.core.checks import check_array, check_float_value
+from shortlist.core.codec import Shape, Within
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.core.options import Fraction, Probability, Seed, Whole
+from shortlist.core.options import AtLeast, AtMost, Fraction, Probability, Seed, Whole
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
@@ -29,21 +28,14 @@ from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import top_k
 from shortlist.kernels.rows import starts
-from shortlist.models.base import (
-    COUNT_ROWS,
-    NAMES,
-    ContentRecommender,
-    FitOptions,
-    ModelState,
-    WeightParams,
-    WeightTransform,
-    decayed_counts,
-)
+from shortlist.models.base import FitOptions, ModelState, Recommender, WeightParams
 from shortlist.models.matrix import item_matrix, membership, normalize_degrees
+from shortlist.models.weighting import WeightTransform, decayed_counts
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import Hits, SparseItems, SparseScores, top_items
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
+NAMES = "item_name"  # the column of a model that knows items by their names alone
 SLICE = 256  # items per task of a thread
 
 
@@ -115,7 +107,7 @@ class ProfileRules(NamedTuple):
 
     decay: float  # how much an item counts one basket later
     damping: float  # exponent of the summed features
-    transform: WeightTransform = COUNT_ROWS  # what every row counts
+    transform: WeightTransform | None = None  # what every row counts
 
 
 class Catalog(NamedTuple):
@@ -174,9 +166,10 @@ RIDGE = 1.0
 class LearnedWeights(NamedTuple):
     """log-odds = fields · similarities + intercept + activity · log(1 + items of the user)."""
 
-    fields: Floats  # (n_fields + 1,) of each field and of the neighborhood, not negative
-    intercept: float
-    activity: float
+    # of each field and of the neighborhood
+    fields: Annotated[Floats, Shape("space.n_fields + 1"), AtLeast(0), Within(1e6)]
+    intercept: Annotated[float, AtLeast(-1e3), AtMost(1e3)]
+    activity: Annotated[float, AtLeast(-1e3), AtMost(1e3)]
 
     def shift(self, n_items: Ints) -> Floats:
         """(n,) log-odds of an item that shares nothing with the user, by the size of the history."""
@@ -342,8 +335,9 @@ class ContentState(ModelState):
     """The features of all items, their nearest items, and how much each field counts."""
 
     space: FeatureSpace
-    content: csr_array  # (n_items, n_features)
-    neighbors: csr_array  # (n_items, n_items) similarity to the nearest items
+    content: Annotated[csr_array, Shape("history.n_items", "space.n_features"), Within(1e6)]
+    # similarity to the nearest items
+    neighbors: Annotated[csr_array, Shape("history.n_items", "history.n_items"), Within(1e6)]
     weights: LearnedWeights
 
     @cached_property
@@ -370,6 +364,80 @@ class ContentState(ModelState):
         if not n_new and "items" in vars(self):
             vars(longer)["items"] = self.items  # the index stays
         return longer
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ContentRecommender(Recommender):
+    """Base class of the models that `fit(train, items=items)` gives the content of items."""
+
+    uses_content: ClassVar[bool] = True
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the model was fitted with the content of items."""
+        return self._space(self._fitted_state()) is not None
+
+    @property
+    def content_columns(self) -> tuple[str, ...]:
+        """The columns of the items that `fit` got; none if it used the names of the interactions alone."""
+        space = self._space(self._fitted_state())
+        names = () if space is None else tuple(field.name for field in space.fields)
+        return () if names == (NAMES,) else names
+
+    def add_items(self, items: Items | Any) -> Self:
+        """Add items, or new content of known ones, without learning; other threads may request lists.
+
+        Words that no item of `fit` has are ignored.
+
+        Parameters
+        ----------
+        items
+            `Items`, or a table with one row per item and the same columns as in `fit`.
+
+        Returns
+        -------
+        The model itself.
+
+        Raises
+        ------
+        DataError
+            If an id occurs twice or a column holds another kind of content than in `fit`.
+        ConfigError
+            If the model was fitted without the content of items.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> data = sl.load_dataset("sample")
+        >>> table = pl.DataFrame({"item_id": data.items.values, "color": ["red", "blue"] * 30})
+        >>> model = sl.ContentProfile().fit(data, items=table)
+        >>> model = model.add_items(pl.DataFrame({"item_id": ["new"], "color": ["red"]}))
+        >>> "new" in model.items_
+        True
+        """
+        with self._lock:
+            state = self._fitted_state()
+            space = self._space(state)
+            if space is None:
+                raise ConfigError(
+                    f"add_items needs a model fitted with the content of items, got a {type(self).__name__} "
+                    "without it; call fit(train, items=items) first.",
+                    parameter="items",
+                )
+            content = space.read(items)
+            grown = self._with_items(state, content, extend_items(state.history, content))
+            if grown.groups is not None:
+                grown = replace(grown, groups=grown.groups.update(items, grown.history.items))
+            self._state = grown
+        return self
+
+    @abstractmethod
+    def _space(self, state: Any) -> FeatureSpace | None:
+        """The features of the content; None if the model was fitted without items."""
+
+    @abstractmethod
+    def _with_items(self, state: Any, items: Items, history: History) -> Any:
+        """The state with the content of these items, all of which the history has."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -442,9 +510,7 @@ class ContentProfile(WeightParams, ContentRecommender):
         space, features = FeatureSpace.fit(items)
         history = extend_items(History.of(train), items)
         content = align_rows(features, items.ids.align(history.items))
-        return self._build_state(history.merged, space, content)
-
-    def _build_state(self, train: Interactions, space: FeatureSpace, content: csr_array) -> ContentState:
+        train = history.merged
         k, warm = self.n_neighbors, np.flatnonzero(train.item_counts)
         everything = np.arange(train.n_items, dtype=np.int32)
         neighbors = find_neighbors(content, everything, warm, k + k // 2)  # some are hidden while learning
@@ -506,27 +572,3 @@ class ContentProfile(WeightParams, ContentRecommender):
         near = (columns[columns >= n_features] - n_features).astype(np.int32)
         others = [f"users of {name}" for name in state.history.item_labels(near)]
         return [*state.space.labels(columns[columns < n_features]), *others]
-
-    # ------------------------------------------------------------------ files
-    def _to_arrays(self, state: ContentState) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, fields = state.space.to_arrays()
-        arrays |= pack_matrix("content", state.content) | pack_matrix("neighbors", state.neighbors)
-        arrays["fields"] = state.weights.fields
-        notes = {"intercept": state.weights.intercept, "activity": state.weights.activity}
-        return arrays, notes | {"fields": fields}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> ContentState:
-        space = FeatureSpace.from_arrays(arrays, notes.get("fields"))
-        fields = check_array(arrays, "fields", np.float32, (len(space.fields) + 1,), low=0, limit=1e6)
-        intercept, activity = (
-            check_float_value(notes, name, -1e3, 1e3) for name in ("intercept", "activity")
-        )
-        return ContentState(
-            history=History.of(history),
-            space=space,
-            content=unpack_matrix("content", arrays, history.n_items, space.n_features),
-            neighbors=unpack_matrix("neighbors", arrays, history.n_items, history.n_items),
-            weights=LearnedWeights(fields, intercept, activity),
-        )

@@ -2,40 +2,39 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
-from shortlist.core.checks import check_array
-from shortlist.core.options import Fraction, NotNegative, Positive
-from shortlist.data.history import History, NewRows
+from shortlist.core.codec import Shape, Within, file_error
+from shortlist.core.options import AtLeast, AtMost, Fraction, NotNegative, Positive
+from shortlist.data.history import MAX_TIME, History, NewRows
 from shortlist.data.interactions import NO_TIME, Interactions
 from shortlist.errors import ConfigError
 from shortlist.kernels.rows import add_decayed
 from shortlist.kernels.snapshot_features import DAY
-from shortlist.models.base import (
-    FitOptions,
-    ModelState,
-    Recommender,
-    WeightParams,
-    WeightTransform,
-    decayed_counts,
-)
+from shortlist.models.base import FitOptions, ModelState, Recommender, WeightParams
 from shortlist.models.search_space import Range, Space
+from shortlist.models.weighting import WeightTransform, decayed_counts
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Doubles, Floats, Ints, Longs
+
+MAX_COUNT = 3e38  # what single precision can hold
 
 
 class DecayedCounts(NamedTuple):
     """Interactions per item; with a half-life in days, older ones count less."""
 
-    counts: Doubles  # (n_items,) decayed up to the item's last interaction
-    last: Longs  # (n_items,) its time; (0,) without a half-life
-    half_life: float | None
-    transform: WeightTransform
+    # decayed up to the item's last interaction
+    counts: Annotated[Doubles, Shape("history.n_items"), Within(MAX_COUNT)]
+    last: Annotated[Longs, Shape("n_last"), AtLeast(-MAX_TIME), AtMost(MAX_TIME)]  # its time
+    half_life: Positive | None  # without it, `last` is empty
+    transform: WeightTransform | None
 
     @classmethod
-    def of(cls, data: Interactions, half_life: float | None, transform: WeightTransform) -> "DecayedCounts":
+    def of(
+        cls, data: Interactions, half_life: float | None, transform: WeightTransform | None
+    ) -> "DecayedCounts":
         """Count all rows."""
         if half_life is not None and data.time is None:
             raise ConfigError("half_life needs timestamps, got data without them; set half_life=None.")
@@ -44,19 +43,21 @@ class DecayedCounts(NamedTuple):
 
     def observe(self, history: History, new: NewRows | None) -> "DecayedCounts":
         """Count new rows too; all rows again if one is older than the last of its item, or has changed."""
-        weigh = new is not None and self.transform.is_used and new.weight.size > 0
-        if new is not None and not (weigh and new.reweighted.size):
+        transform = None if new is None or not new.weight.size else self.transform
+        if new is not None and not (transform is not None and new.reweighted.size):
             room = 0, history.n_items - self.counts.size
             last = self.last if self.half_life is None else np.pad(self.last, room)
             longer = self._replace(counts=np.pad(self.counts, room), last=last)
-            added = longer._add(new.item, new.time, self.transform.values(new.weight) if weigh else None)
+            amount = None if transform is None else transform.values(new.weight)
+            added = longer._add(new.item, new.time, amount)
             if added is not None:
                 return added
         return DecayedCounts.of(history.merged, self.half_life, self.transform)
 
     def add(self, data: Interactions, numbers: Longs | slice) -> "DecayedCounts":
         """Count these rows too, none of which is older than those counted before."""
-        amount, time = self.transform.of_rows(data), NO_TIME if data.time is None else data.time[numbers]
+        amount = None if self.transform is None else self.transform.of_rows(data)
+        time = NO_TIME if data.time is None else data.time[numbers]
         each = None if amount is None else amount[numbers]
         return cast(DecayedCounts, self._add(data.item[numbers], time, each))
 
@@ -70,9 +71,14 @@ class DecayedCounts(NamedTuple):
             self._replace(counts=self.counts.copy(), last=self.last.copy()),
         )
         each = np.empty(0) if amount is None else amount[order]
-        half_life = self.half_life * DAY
+        half_life = float(self.half_life) * DAY
         in_order = add_decayed(item[order], time[order], each, half_life, added.counts, added.last)
         return added if in_order else None
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError unless items have a last interaction if their counts decay."""
+        if self.last.size != (0 if self.half_life is None else self.counts.size):
+            raise file_error("counts.last", "must have a time for each item, or none without a half-life")
 
     def values(self) -> Doubles:
         """(n_items,) the counts just after the last interaction of all."""
@@ -87,7 +93,9 @@ class CountingState(ModelState):
     """Interactions per item."""
 
     counts: DecayedCounts
-    share_weight: float | None  # of the items' shares of all interactions; None: counts instead of shares
+    share_weight: (
+        NotNegative | None
+    )  # of the items' shares of all interactions; None: counts instead of shares
 
     @cached_property
     def popularity(self) -> Floats:
@@ -145,16 +153,6 @@ class CountingModel(WeightParams, Recommender):
 
     def _observe(self, state: CountingState, history: History, new: NewRows | None) -> CountingState:
         return replace(state, history=history, counts=state.counts.observe(history, new))
-
-    def _to_arrays(self, state: CountingState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"popularity": state.popularity}, {}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> CountingState:
-        low = None if self.weight_transform.is_used else 0  # returns may outweigh purchases
-        check_array(arrays, "popularity", np.float32, (history.n_items,), low=low)
-        return self._learn(history, FitOptions())  # counting again gives the counts that were saved
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,13 +1,13 @@
 """EASE: a linear item–item model in closed form (Steck, 2019)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
-from shortlist.core.checks import check_array
+from shortlist.content.features import to_rows
+from shortlist.core.codec import Shape, Within
 from shortlist.core.glm import fit_item_weights
 from shortlist.core.options import Count, Fraction, NotNegative, Positive
 from shortlist.core.ragged import row_owners
@@ -16,9 +16,10 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import solve_neighbors
 from shortlist.kernels.retrieval import top_k
-from shortlist.models.base import FitOptions, ModelState, baskets_since, decayed_counts, set_places
+from shortlist.models.base import FitOptions, ModelState
 from shortlist.models.matrix import GIGABYTE, MatrixModel, confidence_matrix, item_matrix
 from shortlist.models.search_space import Range, Space
+from shortlist.models.weighting import baskets_since, decayed_counts, set_places
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 
@@ -32,7 +33,11 @@ ITEMS = 512  # whose neighbors a thread selects at a time
 class EASEState(ModelState):
     """The item–item weights, sparse if there are many items."""
 
-    weights: Floats | csr_array  # (n_items, n_items) what item i adds to the score of item j
+    # what item i adds to the score of item j
+    weights: (
+        Annotated[Floats, Shape("history.n_items", "history.n_items")]
+        | Annotated[csr_array, Shape("history.n_items", "history.n_items"), Within(1e6)]
+    )
 
 
 def fit_sparse_weights(matrix: csr_array, reg: float, n_neighbors: int) -> csr_array:
@@ -147,7 +152,7 @@ class EASE(MatrixModel):
         If rows count by their weight, each is decayed by the baskets since, and an item's rows are added.
         """
         history = request.history
-        if self.weight_transform.is_used:
+        if self.weight_transform is not None:
             return item_matrix(history, decayed_counts(history, self.decay, self.weight_transform))
         recency = np.zeros(history.item_sets.items.size, np.float32)
         decayed = (self.decay ** baskets_since(history)).astype(np.float32)
@@ -159,16 +164,3 @@ class EASE(MatrixModel):
         dense = weights.toarray() if isinstance(weights, csr_array) else weights
         shares: Doubles = row.data[:, None].astype(np.float64) * dense
         return shares
-
-    def _to_arrays(self, state: EASEState) -> tuple[dict[str, Any], dict[str, Any]]:
-        if isinstance(state.weights, csr_array):
-            return pack_matrix("weights", state.weights), {}
-        return {"weights": state.weights}, {}
-
-    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> EASEState:
-        n = history.n_items
-        if "weights" in arrays:
-            weights = check_array(arrays, "weights", np.float32, (n, n))
-        else:
-            weights = unpack_matrix("weights", arrays, n, n)
-        return EASEState(history=History.of(history), weights=weights)

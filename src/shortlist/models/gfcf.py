@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.content.features import pack_matrix, to_rows, unpack_matrix
-from shortlist.core.checks import check_array
-from shortlist.core.options import Dimensions, NotNegative, Seed
+from shortlist.content.features import to_rows
+from shortlist.core.codec import Shape, Within
+from shortlist.core.options import AtLeast, Dimensions, NotNegative, Seed
 from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History
@@ -38,15 +38,21 @@ N_ITERATIONS, MORE = 6, 16  # of the subspace iteration, and vectors beyond thos
 TASK = 4 * SIDE  # users, or columns of a product, that a thread handles at a time
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class GFCFState(ModelState):
-    """The normalized matrix and the filter."""
+@dataclass(frozen=True, eq=False)
+class GraphFilter:
+    """The normalized matrix and the filter; read-only."""
 
-    matrix: csr_array  # (n_learned_users, n_items) R, whose largest singular value is 1
-    basis: Floats  # (n_factors, n_items) orthonormal rows: the first right singular vectors of the matrix
-    gains: Floats  # (n_factors,) what the filter adds to the squared singular value of each
-    powers: Floats  # (n_items,) degree^item_power
+    # R, whose largest singular value is 1
+    matrix: Annotated[csr_array, Shape("n_learned", "history.n_items"), Within(1e6)]
+    # orthonormal rows: the first right singular vectors of the matrix
+    basis: Annotated[Floats, Shape("n_factors", "history.n_items"), Within(1.001)]
+    # what the filter adds to the squared singular value of each
+    gains: Annotated[Floats, Shape("n_factors"), Within(MAX_SIZE)]
+    powers: Annotated[Floats, Shape("history.n_items"), AtLeast(0)]  # degree^item_power
     fits: bool  # whether an item–item matrix fits into the memory that the user allowed
+
+    def __post_init__(self) -> None:
+        self.basis.flags.writeable = self.gains.flags.writeable = self.powers.flags.writeable = False
 
     @property
     def inverse_powers(self) -> Floats:
@@ -87,6 +93,13 @@ class GFCFState(ModelState):
         return pad_columns(self.basis * self.powers)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GFCFState(ModelState):
+    """The filter."""
+
+    filter: GraphFilter
+
+
 def multiply_transposed(a: Floats, b: Floats) -> Floats:
     """a'b for columns padded to multiples of SIDE, the same bits on any number of threads."""
     out = np.empty((a.shape[1], b.shape[1]), np.float32)
@@ -105,7 +118,7 @@ def singular_basis(matrix: csr_array, n: int, seed: int) -> tuple[Floats, Double
     return np.ascontiguousarray(vectors[:, order].T), energy[order]
 
 
-def filter_rows(state: GFCFState, rows: csr_array) -> Floats:
+def filter_rows(state: GraphFilter, rows: csr_array) -> Floats:
     """(n, n_items) the filtered rows; without an item–item matrix, if it does not fit."""
     if state.fits:
         return np.asarray(rows @ state.dense, np.float32)
@@ -119,6 +132,17 @@ def filter_rows(state: GFCFState, rows: csr_array) -> Floats:
 
     map_slices(add_paths, rows.shape[0], TASK)
     return np.ascontiguousarray(scores[: rows.shape[0], : rows.shape[1]])
+
+
+def filter_shares(learned: GraphFilter, row: csr_array, items: Ints) -> Doubles:
+    """(n_history, n) what each item of the history of one user adds to the scores of `items`."""
+    mine, columns = row.indices, learned.matrix.tocsc()
+    shared = (columns[:, mine].T @ columns[:, items]).toarray().astype(np.float64)
+    basis = learned.basis.astype(np.float64)
+    filtered = (basis[:, mine] * learned.gains[:, None]).T @ basis[:, items]
+    scale = learned.inverse_powers[mine][:, None] * learned.powers[items]
+    shares: Doubles = row.data[:, None] * (shared + filtered) * scale
+    return shares
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -206,46 +230,16 @@ class GFCF(MatrixModel):
         energy = energy / largest
         gains = (energy + self.low_pass) * (1 - self.sharpen * energy) - energy
         powers = np.where(item_degree > 0, item_degree, 1) ** self.item_power * (item_degree > 0)
-        return self._build_state(train, matrix, basis, gains.astype(np.float32), powers.astype(np.float32))
-
-    def _build_state(
-        self, history: Interactions, matrix: csr_array, basis: Floats, gains: Floats, powers: Floats
-    ) -> GFCFState:
-        return GFCFState(
-            history=History.of(history),
-            matrix=matrix,
-            basis=read_only(basis),
-            gains=read_only(gains),
-            powers=read_only(powers),
-            fits=4.0 * history.n_items**2 <= self.max_memory * GIGABYTE,
-        )
+        fits = 4.0 * train.n_items**2 <= self.max_memory * GIGABYTE
+        learned = GraphFilter(matrix, basis, gains.astype(np.float32), powers.astype(np.float32), fits)
+        return GFCFState(history=History.of(train), filter=learned)
 
     def score(self, request: RecommendRequest[GFCFState]) -> Scores:
         """The filtered histories."""
-        return Scores(values=filter_rows(request.state, self._history_matrix(request)))
+        return Scores(values=filter_rows(request.state.filter, self._history_matrix(request)))
 
     def _shares(self, state: GFCFState, row: csr_array, items: Ints) -> Doubles:
-        mine, columns = row.indices, state.matrix.tocsc()
-        shared = (columns[:, mine].T @ columns[:, items]).toarray().astype(np.float64)
-        basis = state.basis.astype(np.float64)
-        filtered = (basis[:, mine] * state.gains[:, None]).T @ basis[:, items]
-        scale = state.inverse_powers[mine][:, None] * state.powers[items]
-        shares: Doubles = row.data[:, None] * (shared + filtered) * scale
-        return shares
+        return filter_shares(state.filter, row, items)
 
     def _item_vectors(self, state: GFCFState) -> Floats | None:
-        return np.ascontiguousarray(state.basis.T)
-
-    def _to_arrays(self, state: GFCFState) -> tuple[dict[str, Any], dict[str, Any]]:
-        learned = {"basis": state.basis, "gains": state.gains, "powers": state.powers}
-        return pack_matrix("matrix", state.matrix) | learned, {}
-
-    def _from_arrays(self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> GFCFState:
-        n_items = history.n_items
-        n_learned = check_array(arrays, "matrix.indptr", np.int64, (None,)).size - 1
-        matrix = unpack_matrix("matrix", arrays, min(n_learned, history.n_users), n_items)
-        shape = (self.n_factors, n_items)
-        basis = check_array(arrays, "basis", np.float32, shape, limit=1.001)
-        gains = check_array(arrays, "gains", np.float32, (self.n_factors,), limit=MAX_SIZE)
-        powers = check_array(arrays, "powers", np.float32, (n_items,), low=0)
-        return self._build_state(history, matrix, basis, gains, powers)
+        return np.ascontiguousarray(state.filter.basis.T)

@@ -16,7 +16,8 @@ from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import multiply_sparse, rotate_rows
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.tiles import SIDE, sum_outer
-from shortlist.models.base import Recommender, WeightParams, WeightTransform, decayed_counts
+from shortlist.models.base import Recommender, WeightParams
+from shortlist.models.weighting import WeightTransform, decayed_counts
 from shortlist.recommend.request import Contributions, RecommendRequest, largest_first
 from shortlist.types import Doubles, Floats, Ints
 
@@ -45,9 +46,9 @@ def normalize_degrees(matrix: csr_array) -> csr_array:
     return csr_array((values, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
-def confidence_matrix(data: Interactions, transform: WeightTransform) -> csr_array:
+def confidence_matrix(data: Interactions, transform: WeightTransform | None) -> csr_array:
     """(n_users, n_items) what the rows of user and item count together; entries as in data.item_sets."""
-    if not transform.is_used:
+    if transform is None:
         return membership(data)
     return item_matrix(data, decayed_counts(data, 1.0, transform))
 

@@ -2,19 +2,18 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from shortlist.core.checks import check_array
+from shortlist.core.codec import Shape, Within
 from shortlist.core.options import Dimensions, Fraction, NotNegative, Positive, Seed
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
-from shortlist.kernels.rows import read_only
-from shortlist.models.als import ALS, MAX_SIZE, ALSState
+from shortlist.models.als import ALS, MAX_SIZE, ALSVectors
 from shortlist.models.base import FitOptions, ModelState
-from shortlist.models.gfcf import GFCF, GFCFState, filter_rows, multiply_transposed
+from shortlist.models.gfcf import GFCF, GraphFilter, filter_rows, filter_shares, multiply_transposed
 from shortlist.models.matrix import MatrixModel, confidence_matrix, pad_columns
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import RecommendRequest, Scores
@@ -27,9 +26,9 @@ SAMPLE = 512  # users whose scores give the spread of each model
 class MatrixBlendState(ModelState):
     """What both models learned, and how much the scores of each count."""
 
-    graph: GFCFState
-    factors: ALSState
-    scales: Floats  # (2,) of the scores of GFCF and of ALS
+    graph: GraphFilter
+    factors: ALSVectors
+    scales: Annotated[Floats, Shape(2), Within(MAX_SIZE)]  # of the scores of GFCF and of ALS
 
     @cached_property
     def outputs(self) -> Floats:
@@ -108,7 +107,8 @@ class MatrixBlend(MatrixModel):
         _ = self._graph, self._factors  # which check their parameters
 
     def _learn(self, train: Interactions, options: FitOptions) -> MatrixBlendState:
-        graph, factors = self._graph._learn(train, options), self._factors._learn(train, options)
+        graph = self._graph._learn(train, options).filter
+        factors = self._factors._learn(train, options).vectors
         active = train.active_users
         sample = active[:: -(-active.size // SAMPLE)]
         rows = csr_array(confidence_matrix(train, self.weight_transform)[sample])
@@ -120,9 +120,7 @@ class MatrixBlend(MatrixModel):
         spread = np.array([values.std(dtype=np.float64) for values in scores])
         shares = np.array([1 - self.weight, self.weight])
         scales = np.divide(shares, spread, where=spread > 0, out=np.zeros(2)).astype(np.float32)
-        return MatrixBlendState(
-            history=History.of(train), graph=graph, factors=factors, scales=read_only(scales)
-        )
+        return MatrixBlendState(history=History.of(train), graph=graph, factors=factors, scales=scales)
 
     def score(self, request: RecommendRequest[MatrixBlendState]) -> Scores:
         """The weighted sums."""
@@ -135,29 +133,9 @@ class MatrixBlend(MatrixModel):
 
     def _shares(self, state: MatrixBlendState, row: csr_array, items: Ints) -> Doubles:
         graph, factors = state.scales.astype(np.float64)
-        shares: Doubles = graph * self._graph._shares(state.graph, row, items)
-        shares += factors * self._factors._shares(state.factors, row, items)
+        shares: Doubles = graph * filter_shares(state.graph, row, items)
+        shares += factors * self._factors._vector_shares(state.factors, row, items)
         return shares
 
     def _item_vectors(self, state: MatrixBlendState) -> Floats | None:
         return state.factors.items
-
-    def _to_arrays(self, state: MatrixBlendState) -> tuple[dict[str, Any], dict[str, Any]]:
-        graph, factors = self._graph._to_arrays(state.graph)[0], self._factors._to_arrays(state.factors)[0]
-        arrays = {f"graph.{name}": array for name, array in graph.items()}
-        arrays |= {f"factors.{name}": array for name, array in factors.items()}
-        return arrays | {"scales": state.scales}, {}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> MatrixBlendState:
-        graph, factors = (
-            {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-            for prefix in ("graph.", "factors.")
-        )
-        return MatrixBlendState(
-            history=History.of(history),
-            graph=self._graph._from_arrays(history, graph, {}),
-            factors=self._factors._from_arrays(history, factors, {}),
-            scales=read_only(check_array(arrays, "scales", np.float32, (2,), limit=MAX_SIZE)),
-        )

@@ -2,19 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, cast
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array, issparse
 
-from shortlist.core.checks import (
-    check_array,
-    check_names,
-    check_starts,
-    check_text,
-    check_whole_value,
-    file_error,
-)
+from shortlist.core.codec import MayBeNaN, NotStored, Shape, Sparse, file_error
+from shortlist.core.options import AtLeast
 from shortlist.core.ragged import row_owners
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
@@ -25,7 +20,14 @@ from shortlist.recommend.request import Contributions, Factors, RecommendRequest
 from shortlist.recommend.retrieval import ItemIndexCache
 from shortlist.types import Floats, Ints
 
-ARRAYS_OF_FORM = {"factors": ("user", "item"), "csr": ("data", "indices", "indptr"), "dense": ("dense",)}
+StoredScores = (
+    Annotated[npt.NDArray[Any], Shape("n_scored", "history.n_items"), MayBeNaN()]
+    | Annotated[csr_array, Sparse(None), Shape("n_scored", "history.n_items"), MayBeNaN()]
+    | tuple[
+        Annotated[Floats, Shape("n_scored", "n_factors"), MayBeNaN()],
+        Annotated[Floats, Shape("history.n_items", "n_factors"), MayBeNaN()],
+    ]
+)
 NEIGHBORS = 100  # users whose scores are averaged for a session
 
 
@@ -33,9 +35,14 @@ NEIGHBORS = 100  # users whose scores are averaged for a session
 class PrecomputedState(ModelState):
     """The scores, in the form in which they were given."""
 
-    scores: Any  # dense array, CSR matrix, callable, or (user factors, item factors)
-    n_scored: int  # users with scores; users that `observe` added follow them
-    index: ItemIndexCache | None = None
+    n_scored: Annotated[int, AtLeast(1)]  # users with scores; users that `observe` added follow them
+    scores: StoredScores  # or a function, which cannot be saved
+    index: Annotated[ItemIndexCache | None, NotStored()] = None
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if more users have scores than the history has."""
+        if self.n_scored > self.history.n_users:
+            raise file_error("n_scored", f"must be at most {self.history.n_users}, got {self.n_scored}")
 
     @cached_property
     def users_by_item(self) -> Any:
@@ -69,7 +76,7 @@ class PrecomputedScores(Recommender):
     uses_new_items: ClassVar[bool] = False
     has_flags: ClassVar[bool] = False
 
-    scores: Any = None
+    scores: Annotated[Any, NotStored()] = None  # the state has them
 
     def _check_together(self) -> None:
         if self.scores is not None:
@@ -167,50 +174,17 @@ class PrecomputedScores(Recommender):
     def _item_vectors(self, state: PrecomputedState) -> Floats | None:
         return state.scores[1] if isinstance(state.scores, tuple) else None
 
-    def _json_params(self) -> dict[str, Any]:
-        return {}
-
-    def _to_arrays(self, state: PrecomputedState) -> tuple[dict[str, Any], dict[str, Any]]:
-        scores: Any = state.scores
-        if callable(scores):
+    def _state_fields(self, state: PrecomputedState) -> dict[str, Any]:
+        if callable(state.scores):
             raise ConfigError(
                 "scores given as a function cannot be saved; save the array it returns instead."
             )
-        notes = {"n_scored": state.n_scored}
-        if isinstance(scores, tuple):
-            return {"user": scores[0], "item": scores[1]}, notes | {"form": "factors"}
-        if issparse(scores):
-            csr: Any = scores
-            arrays = {"data": csr.data, "indices": csr.indices, "indptr": csr.indptr}
-            return arrays, notes | {"form": "csr", "shape": list(csr.shape)}
-        return {"dense": np.asarray(scores)}, notes | {"form": "dense"}
+        return super()._state_fields(state)
 
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> PrecomputedState:
-        self.scores = _restore_scores(history, arrays, notes)
-        return _build_state(history, self.scores)
-
-
-def _restore_scores(history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]) -> Any:
-    """The scores of a file, if they have one row per user and one column per item."""
-    scored = {"n_scored": history.n_users} | notes  # files without observed users may not say it
-    n_users, n_items = check_whole_value(scored, "n_scored", 1, history.n_users), history.n_items
-    form = check_text(notes, "form", ARRAYS_OF_FORM)
-    check_names(arrays, ARRAYS_OF_FORM[form])
-    if form == "dense":
-        return check_array(arrays, "dense", None, (n_users, n_items))
-    if form == "factors":
-        user = check_array(arrays, "user", np.float32, (n_users, None), finite=False)
-        return user, check_array(arrays, "item", np.float32, (n_items, user.shape[1]), finite=False)
-    indices = check_array(arrays, "indices", None, (None,), low=0, high=n_items - 1)
-    if indices.dtype not in (np.int32, np.int64):
-        raise file_error("indices", f"must have type int32 or int64, got {indices.dtype}")
-    indptr = check_starts(arrays, "indptr", n_users, indices.size, indices.dtype)
-    data = check_array(arrays, "data", None, indices.shape)
-    if notes.get("shape") != [n_users, n_items]:
-        raise file_error("shape", f"must be {n_users} × {n_items}")
-    return csr_array((data, indices, indptr), shape=(n_users, n_items))
+    def _build_state(self, learned: dict[str, Any]) -> PrecomputedState:
+        state = _build_state(learned["history"].merged, learned["scores"])
+        vars(self)["scores"] = state.scores
+        return state
 
 
 def _build_state(data: Interactions, scores: Any) -> PrecomputedState:

@@ -1,26 +1,17 @@
 """SelectionReport: which model and cutoff were selected, what else was tried, and why."""
 
-from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from shortlist.core.checks import check_float_value, check_names, check_text, file_error
+from shortlist.core.codec import file_error
 from shortlist.core.metrics import Metric, Money
 from shortlist.core.tables import html, plain, rich_table
 from shortlist.text import escape_html as escape
 
 if TYPE_CHECKING:
     from rich.console import Group
-
-LATER = (
-    "held_out",
-    "gain",
-    "cost",
-    "users",
-    "horizon",
-    "model_reason",
-)  # files of earlier versions do not have them
 
 
 @dataclass(frozen=True)
@@ -97,41 +88,23 @@ class SelectionReport:
     horizon: str | None = None
     model_reason: str = ""
 
-    @classmethod
-    def from_notes(cls, notes: Any) -> Self:
-        """The report in the notes of a saved model.
-
-        Parameters
-        ----------
-        notes
-            What `dataclasses.asdict` returned.
-
-        Raises
-        ------
-        ModelFileError
-            If it is not the description of a report.
-        """
-        if not isinstance(notes, dict):
-            raise file_error("selection", "must be an object")
-        names = [field.name for field in fields(cls) if field.name not in LATER]
-        check_names(notes, names, LATER)
-        for name in ("validation", "reason", "metric"):
-            check_text(notes, name)
-        skipped, models = notes["skipped"], notes["models"]
-        if not isinstance(skipped, dict) or not all(isinstance(reason, str) for reason in skipped.values()):
-            raise file_error("skipped", "must hold texts")
-        _check_rows(models, "model", {"params", "N"})
-        _check_rows(notes["cutoffs"], "cutoff", set())
-        if not models or any(not isinstance(row["params"], dict) for row in models):
-            raise file_error("models", "must have at least one row with params")
-        _check_held_out(notes.get("held_out"))
-        for name in ("gain", "cost"):
-            if notes.get(name) is not None:
-                check_float_value(notes, name)
-        for name in ("users", "horizon", "model_reason"):
-            if notes.get(name) is not None:
-                check_text(notes, name)
-        return cls(**notes)
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if rows of the tables lack what is shown."""
+        _check_rows("models", self.models, {"model": str, "score": float, "params": dict, "N": object})
+        _check_rows("cutoffs", self.cutoffs, {"cutoff": str, "score": float})
+        if not self.models:
+            raise file_error("selection.models", "must have at least one row")
+        if self.held_out is None:
+            return
+        names = {"score": float, "standard_error": float, "n_users": int, "choices": list}
+        _check_rows("held_out", [self.held_out], names)
+        baselines = self.held_out.get("baselines", [])
+        numbers = dict.fromkeys(("score", "difference", "low", "high", "p"), float)
+        _check_rows("held_out.baselines", baselines, {"name": str, **numbers})
+        if not self.held_out["choices"] or not all(
+            isinstance(name, str) for name in self.held_out["choices"]
+        ):
+            raise file_error("selection.held_out.choices", "must hold texts")
 
     def __str__(self) -> str:
         parts = ["\n".join([self.title, *self._summary()])]
@@ -230,35 +203,15 @@ def explain_error(metric: type[Metric], held_out: dict[str, Any]) -> str:
     )
 
 
-def _check_rows(rows: Any, name: str, others: set[str]) -> None:
-    """Raise ModelFileError unless every row has a name, a score and the other keys."""
-    if not isinstance(rows, list):
-        raise file_error(f"{name}s", "must be a list")
+def _check_rows(place: str, rows: Any, types: dict[str, type]) -> None:
+    """Raise ModelFileError unless rows have entries of these types; some numbers need not be there."""
+    optional = dict.fromkeys(("served_score", "recall", "ndcg", "drift", "error"), float)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise file_error(f"selection.{place}", "must be a list of objects")
     for row in rows:
-        if not isinstance(row, dict) or not row.keys() >= others:
-            raise file_error(f"{name}s", f"must hold {name}, score and {', '.join(sorted(others))}")
-        check_text(row, name)
-        for score in ("score", *({"served_score", "recall", "ndcg"} & row.keys())):
-            check_float_value(row, score)
-
-
-def _check_held_out(held_out: Any) -> None:
-    """Raise ModelFileError unless it is None or the score of a selection."""
-    if held_out is None:
-        return
-    if not isinstance(held_out, dict):
-        raise file_error("held_out", "must be an object")
-    later = ("baselines", "drift", "n_changes", "error")  # files of earlier versions do not have them
-    check_names(held_out, ("score", "standard_error", "n_users", "choices"), later)
-    for name in ("score", "standard_error", "drift", "error"):
-        if name in ("score", "standard_error") or held_out.get(name) is not None:
-            check_float_value(held_out, name)
-    n_users, choices = held_out["n_users"], held_out["choices"]
-    if isinstance(n_users, bool) or not isinstance(n_users, int):
-        raise file_error("n_users", "must be a number of users")
-    if not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        raise file_error("choices", "must hold texts")
-    _check_rows(held_out.get("baselines", []), "name", {"difference", "low", "high", "p"})
-    for row in held_out.get("baselines", []):
-        for name in ("difference", "low", "high", "p"):
-            check_float_value(row, name)
+        present = {name: kind for name, kind in optional.items() if row.get(name) is not None}
+        for name, kind in (types | present).items():
+            value = row.get(name)
+            kinds = (int, float) if kind is float else (kind,)
+            if value is None or not (kind is object or type(value) in kinds):
+                raise file_error(f"selection.{place}", f"must hold {name}")

@@ -2,27 +2,21 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from shortlist.core.checks import check_array
-from shortlist.core.options import Count, Probability
+from shortlist.core.codec import Ascending, Shape, Sparse, Within, file_error
+from shortlist.core.options import AtLeast, Count, Probability
 from shortlist.core.ragged import row_owners
 from shortlist.core.threads import map_slices
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.sparse import SparseRows, UserVectors, score_with_neighbors
-from shortlist.models.base import (
-    COUNT_ROWS,
-    FitOptions,
-    ModelState,
-    Recommender,
-    WeightParams,
-    WeightTransform,
-)
+from shortlist.models.base import FitOptions, ModelState, Recommender, WeightParams
 from shortlist.models.search_space import Range, Space
+from shortlist.models.weighting import WeightTransform
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.types import Floats, Ints
 
@@ -30,14 +24,34 @@ MANY_USERS = 100_000  # compared with each other in about a minute; the time gro
 BLOCK = 256  # users that a thread compares with all others at once
 
 
+class Decay(NamedTuple):
+    """How older baskets count less."""
+
+    group_size: Count
+    basket_decay: Probability
+    group_decay: Probability
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TIFUKNNState(ModelState):
     """The users' vectors; those of users with new rows are computed when they are first needed."""
 
-    decay: "Decay"
-    transform: WeightTransform
-    earlier: csr_array  # (n_known_users, n_known_items) vectors before the last rows
-    changed: Ints  # users with other vectors than in `earlier`, ascending
+    decay: Decay
+    transform: WeightTransform | None
+    # the vectors before the last rows
+    earlier: Annotated[csr_array, Sparse(np.float64), Shape("n_known_users", "n_known_items"), Within(1e30)]
+    # users with other vectors than in `earlier`
+    changed: Annotated[Ints, Shape("n_changed"), AtLeast(0), Ascending(strict=True)]
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError unless every user has a vector in `earlier`, or is in `changed`."""
+        (n_users, n_items), history = self.earlier.shape, self.history
+        is_new = ~np.isin(np.arange(history.n_users), self.changed)
+        fits = n_users <= history.n_users and n_items <= history.n_items and not is_new[n_users:].any()
+        if not fits or self.changed.max(initial=0) >= history.n_users:
+            raise file_error("earlier", "must have the vectors of all users that did not change")
+        if not self.changed.size and n_items != history.n_items:
+            raise file_error("earlier", f"must have {history.n_items} columns, got {n_items}")
 
     @cached_property
     def vectors(self) -> csr_array:
@@ -64,15 +78,7 @@ def sparse_rows(matrix: csr_array) -> SparseRows:
     return SparseRows(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
 
 
-class Decay(NamedTuple):
-    """How older baskets count less."""
-
-    group_size: int
-    basket_decay: float
-    group_decay: float
-
-
-def user_vectors(data: Interactions, decay: Decay, transform: WeightTransform = COUNT_ROWS) -> csr_array:
+def user_vectors(data: Interactions, decay: Decay, transform: WeightTransform | None = None) -> csr_array:
     """(n_users, n_items); the oldest group may hold fewer baskets."""
     n_baskets, owner = data.basket_counts, row_owners(data.user_baskets)
     back = data.user_baskets[owner + 1] - 1 - np.arange(data.n_baskets)
@@ -81,7 +87,7 @@ def user_vectors(data: Interactions, decay: Decay, transform: WeightTransform = 
     size = np.minimum(decay.group_size, n_baskets[owner] - group * decay.group_size)
     factor = decay.basket_decay ** (back % decay.group_size) * decay.group_decay**group
     weight = (factor / size / n_groups[owner])[data.basket]
-    amount = transform.of_rows(data)
+    amount = None if transform is None else transform.of_rows(data)
     if amount is not None:
         weight *= amount
     rows = csr_array((weight, data.item, data.indptr), shape=(data.n_users, data.n_items), copy=True)
@@ -142,20 +148,14 @@ class TIFUKNN(WeightParams, Recommender):
         return f"{data.n_users:,} users are more than {MANY_USERS:,}" if data.n_users > MANY_USERS else None
 
     def _learn(self, train: Interactions, options: FitOptions) -> TIFUKNNState:
-        return self._build_state(train, user_vectors(train, self._decay, self.weight_transform))
-
-    def _build_state(self, history: Interactions, vectors: csr_array) -> TIFUKNNState:
+        decay = Decay(self.group_size, self.basket_decay, self.group_decay)
         return TIFUKNNState(
-            history=History.of(history),
-            decay=self._decay,
+            history=History.of(train),
+            decay=decay,
             transform=self.weight_transform,
-            earlier=vectors,
+            earlier=user_vectors(train, decay, self.weight_transform),
             changed=np.empty(0, np.int32),
         )
-
-    @property
-    def _decay(self) -> Decay:
-        return Decay(self.group_size, self.basket_decay, self.group_decay)
 
     def _observe(self, state: TIFUKNNState, history: History, new: NewRows | None) -> TIFUKNNState:
         if new is None:
@@ -191,16 +191,3 @@ class TIFUKNN(WeightParams, Recommender):
         sources = self._mix(request, self.own, 0.0), self._mix(request, 0.0, 1 - self.own)
         both = np.stack([scores[0, items] for scores in sources], axis=1)
         return [largest_first(["own baskets", "neighbors"], row) for row in both]
-
-    def _to_arrays(self, state: TIFUKNNState) -> tuple[dict[str, Any], dict[str, Any]]:
-        return {"weights": state.vectors.data}, {}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> TIFUKNNState:
-        sets, shape = history.item_sets, (history.n_users, history.n_items)
-        bounds = (None, None) if self.weight_transform.is_used else (0, 1.001)
-        weights = check_array(
-            arrays, "weights", np.float64, (sets.items.size,), low=bounds[0], high=bounds[1]
-        )
-        return self._build_state(history, csr_array((weights, sets.items, sets.indptr), shape=shape))

@@ -158,17 +158,16 @@ def count_candidates(
 
 # ---------------------------------------------------------------------- the request and its answer
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ModelState:
-    """What a fitted model knows; never modified, only replaced."""
+class RequestState:
+    """What a model knows of users, items and cutoffs when it answers a request."""
 
     history: History
     cutoff: Cutoff | None = None
     groups: ItemGroups | None = None  # for max_per_group
-    selection: Any = None  # the SelectionReport, if `shortlist.fit` chose the model
     fingerprint: str | None = None  # of what was learned; `observe` keeps it
 
 
-S = TypeVar("S", bound=ModelState)
+S = TypeVar("S", bound=RequestState)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +32,8 @@ from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError
-from shortlist.models.base import Recommender, load_model
+from shortlist.models.base import Recommender
+from shortlist.models.registry import load_model
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
 from shortlist.serve.log import write_log
 from shortlist.serve.projections import (
@@ -407,8 +407,8 @@ def rename_users(model: Recommender, user_ids: Iterable[str], *, drop_rows: bool
 
     What was learned is shared with the given model. With `drop_rows`, the history has no rows of them either.
     """
-    state = model._fitted_state()
-    history, ids = state.history, id_column(user_ids, state.history.users)
+    history = model.event_history
+    ids = id_column(user_ids, history.users)
     places = np.unique(history.users.lookup(ids.drop_nulls()))
     places = places[places >= 0]
     if not places.size:
@@ -425,9 +425,7 @@ def rename_users(model: Recommender, user_ids: Iterable[str], *, drop_rows: bool
     if drop_rows:
         merged = history.merged
         history = History.of(merged.where(~np.isin(merged.user, places)))
-    changed = copy(model)
-    changed._state = replace(state, history=history)
-    return changed
+    return model.with_event_history(history)
 
 
 class RefitData(NamedTuple):

@@ -212,7 +212,7 @@ def count_returns(
 
     `stored` are all events of their users that the model does not know yet.
     """
-    history = model._fitted_state().history
+    history = model.event_history
     is_counted = [row.event_id in event_ids and (row.weight or 0.0) < 0 for row in stored]
     counted, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if is_in], form)
     others, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if not is_in], form)

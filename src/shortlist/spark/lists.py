@@ -16,7 +16,8 @@ from shortlist.data.labeled import GroundTruth
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import MetricAccumulator
-from shortlist.models.base import Recommender, load_model
+from shortlist.models.base import Recommender
+from shortlist.models.registry import load_model
 from shortlist.recommend.options import RequestOptions
 from shortlist.spark.frames import arrow_schema, check_frame, history_columns, list_columns, sort_by_user
 from shortlist.spark.task import Task

@@ -69,7 +69,7 @@ def test_same_bits_if_a_block_processes_several_ranges(name, monkeypatch):
 def test_joint_model_with_alpha_0_equals_the_ranker(ranker, joint, changed):
     plain = bits(fit(ranker, crowd(), n_epochs=3, negative_draws=1))
     mixed = fit(joint, crowd(), n_epochs=3, alpha=0, **changed)
-    for part in ("user", "item", "bias"):
+    for part in ("parameters.user", "parameters.item", "parameters.bias"):
         assert bits(mixed)[part] == plain[part]
     users = all_users(crowd())
     assert mixed.boundaries() is None

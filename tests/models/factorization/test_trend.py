@@ -7,11 +7,12 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
-from shortlist.models.base import load_model
 from shortlist.models.factorization.model import item_offsets
 from shortlist.models.factorization.terms import GrowingTrend, Trend
+from shortlist.models.registry import load_model
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, fit, model
+from tests.models.crafted import read_parts, write_parts
 from tests.threads import on_threads
 
 SECONDS, FIRST = 86_400, 18_262  # 2020 begins on that day
@@ -118,7 +119,9 @@ def test_same_bits_on_any_number_of_threads():
 
     one, two, four = on_threads(1, 2, 4, run=learned)
     assert one == two == four
-    assert all(learned(seed=1)[part] != one[part] for part in ("user_trend", "item_trend"))
+    assert all(
+        learned(seed=1)[part] != one[part] for part in ("parameters.user_trend", "parameters.item_trend")
+    )
 
 
 def test_validation_uses_the_day_of_each_basket():
@@ -153,14 +156,11 @@ def test_saved_and_loaded(tmp_path):
     assert (one.recommend(N=3, at="2020-01-09").scores == other.recommend(N=3, at="2020-01-09").scores).all()
 
 
-def test_file_without_trend_weights_is_rejected(tmp_path, monkeypatch):
-    one = fit("HRM", trending_data(), n_epochs=1)
-    arrays, notes = one._to_arrays(one._fitted_state())
-    monkeypatch.setattr(
-        type(one), "_to_arrays", lambda *_: ({k: v for k, v in arrays.items() if k != "user_trend"}, notes)
-    )
-    one.save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match="'user_trend' is missing; save the model again"):
+def test_file_without_trend_weights_is_rejected(tmp_path):
+    parts = read_parts(fit("HRM", trending_data(), n_epochs=1).save(tmp_path / "model"))
+    del parts.arrays["parameters.user_trend"]
+    write_parts(tmp_path / "model", parts)
+    with pytest.raises(ModelFileError, match=r"'parameters.user_trend' is missing; save the model again"):
         load_model(tmp_path / "model")
 
 

@@ -1,16 +1,14 @@
 """Quantity features of TwoStage, against a slow computation from the rows, and in the whole model."""
 
-import json
-
 import numpy as np
 import pytest
 
 import shortlist as sl
 from shortlist.data.history import History
 from shortlist.errors import ConfigError
-from shortlist.models.base import WeightTransform
 from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, EventReplay, Quantities, event_times
+from shortlist.models.weighting import WeightTransform
 
 DAY = 86_400_000_000
 START = 1_600_041_600  # midnight, in seconds
@@ -129,13 +127,13 @@ def test_observing_in_pieces_is_the_joined_history(tmp_path):
     rows, more = random_rows(), random_rows(60, seed=2, first_day=20)
     model = sl.TwoStage(**PARAMS).fit(build(rows))
     returned = (*rows[-1][:3], -9.0)  # turns a known purchase into a return
-    arrays, notes = model._to_arrays(model._state)
+    learned = model._state_fields(model._state)
     for piece in (more[:20], [more[20]], [*more[21:40], returned], more[40:]):
         model.observe(build(piece))
         lists(model)
     joined = build([*rows, *more, returned])
     other = sl.TwoStage(**PARAMS)
-    other._state = other._from_arrays(joined, arrays, json.loads(json.dumps(notes)))
+    other._state = other._build_state(learned | {"history": History.of(joined)})
     assert lists(model).equals(lists(other))
     assert lists(model, at="2020-09-25").equals(lists(other, at="2020-09-25"))
     session = {"s": ["i1", "i2"]}

@@ -18,13 +18,13 @@ from shortlist.cutoff import ExpectedF1
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from shortlist.models.base import load_model
+from shortlist.models.registry import load_model
 from shortlist.models.two_stage import two_stage
 from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES
 from shortlist.models.two_stage.two_stage import TwoStage, group_of
 from shortlist.split import last_basket
-from tests.models.cases import checkerboard
+from tests.models.cases import bits, checkerboard
 from tests.threads import on_threads
 
 pytest.importorskip("lightgbm")
@@ -78,11 +78,6 @@ def parts(scores):
     """What `score` returned, in a form that can be compared."""
     arrays = (scores.candidates.indptr, scores.candidates.items, scores.values, scores.expected_sizes)
     return [array.tolist() for array in arrays]
-
-
-def bits(model):
-    arrays, _ = model._to_arrays(model._state)
-    return {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
 
 
 def test_item_bought_every_time_ranks_first():

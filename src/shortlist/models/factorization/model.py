@@ -6,21 +6,13 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 import numpy as np
 
-from shortlist.core.checks import (
-    check_array,
-    check_float_value,
-    check_floats,
-    check_names,
-    check_text,
-    check_whole_value,
-    file_error,
-)
+from shortlist.core.codec import NotStored, Scope, Shape, Within, file_error
 from shortlist.core.options import (
     MAX_NUMBER,
-    MAX_WHOLE,
     SMALLEST,
     AtLeast,
     AtMost,
+    Choices,
     Count,
     Dimensions,
     Fraction,
@@ -28,9 +20,10 @@ from shortlist.core.options import (
     Positive,
     Probability,
     Seed,
+    Whole,
 )
 from shortlist.core.threads import map_slices, thread_count
-from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, BasketSize, history_columns
+from shortlist.cutoff.basket_size import BasketSize, history_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions, in_last_basket
@@ -47,7 +40,6 @@ from shortlist.models.factorization.parameters import (
     MAX_SIZE,
     freeze,
     initialize_parameters,
-    load_parameters,
     mean_user,
     parameter_shapes,
     set_untrained_users,
@@ -80,19 +72,27 @@ AUTO: Final = "auto"  # a parameter that `fit` chooses by what the data has
 class FactorState(ModelState):
     """The learned parameters, and how training went."""
 
-    parameters: Parameters
-    objective: Objective  # that the parameters were trained for
+    parameters: Annotated[Parameters, Within(MAX_SIZE)]
+    objective: Annotated[Objective, NotStored()]  # that the parameters were trained for
     start_weights: tuple[float | None, ...]  # of new users, for each of TERMS; None where a term is off
-    mean_user: Floats  # (n_factors,) of users without training pairs, and where fold-in starts
-    mean_boundary: float  # likewise
-    trend: GrowingTrend | None = None  # of the items, if the model has a trend term
-    index: ItemIndexCache = field(default_factory=ItemIndexCache)
-    n_epochs: int = 0
+    # of users without training pairs, and where fold-in starts
+    mean_user: Annotated[Floats, Shape("n_factors"), Within(MAX_SIZE)]
+    mean_boundary: Annotated[float, AtLeast(-MAX_SIZE), AtMost(MAX_SIZE)]  # likewise
+    # of the items, if the model has a trend term
+    trend: Annotated[GrowingTrend | None, NotStored()] = None
+    index: Annotated[ItemIndexCache, NotStored()] = field(default_factory=ItemIndexCache)
+    n_epochs: Whole = 0
     losses: tuple[float, ...] = ()
     valid_scores: tuple[float, ...] = ()
-    stopped: str = "n_epochs"
-    lr: float = 0.0  # the step size at the end of training
+    stopped: Annotated[str, Choices(lambda: STOPPED)] = "n_epochs"
+    lr: Annotated[float, AtLeast(0), AtMost(10)] = 0.0  # the step size at the end of training
     next_size: BasketSize | None = None  # predicts the size of the next list
+
+    def _check_loaded(self) -> None:
+        """Raise ModelFileError if sizes are predicted from anything but the history."""
+        size = self.next_size
+        if size is not None and (not size.uses_history_ or size.uses_expected_sizes_):
+            raise file_error("next_size", "must predict from the history alone")
 
     @property
     def n_learned(self) -> int:
@@ -328,45 +328,21 @@ class FactorModel(WeightParams, Recommender):
         )
 
     # ------------------------------------------------------------------ saving
-    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
-        notes = {
-            "n_epochs": state.n_epochs,
-            "losses": state.losses,
-            "valid_scores": state.valid_scores,
-            "stopped": state.stopped,
-            "start_weights": state.start_weights,
-            "n_learned": state.n_learned,
-            "lr": state.lr,
-            "mean_boundary": state.mean_boundary,
-        }
-        return state.parameters._asdict() | {"mean_user": state.mean_user}, notes
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> FactorState:
-        check_names(arrays, Parameters._fields, ("mean_user",))
-        if self.terms.half_life is not None and history.time is None:
+    def _build_state(self, learned: dict[str, Any]) -> FactorState:
+        parameters, history = learned["parameters"], learned["history"]
+        n_learned = len(parameters.user)
+        if self.terms.half_life is not None and not history.has_times:
             raise file_error("history.time", "is missing, but the model has a trend term")
-        start = check_floats(notes, "start_weights", optional=True)
-        if tuple(weight is not None for weight in start) != self.terms.on:
+        if tuple(weight is not None for weight in learned["start_weights"]) != self.terms.on:
             raise file_error("start_weights", "must have a weight for each term of the model")
-        n_learned = check_whole_value(notes, "n_learned", 1, history.n_users)
+        if not 1 <= n_learned <= history.n_users:
+            raise file_error("parameters.user", f"must have 1 to {history.n_users} rows, got {n_learned}")
         shapes = parameter_shapes(n_learned, history.n_items, self.n_factors, self.bias, self.terms.on)
-        parameters = load_parameters(arrays, shapes)
-        return FactorState(
-            history=History.of(history),
-            parameters=freeze(parameters),
-            objective=self.objective(),
-            start_weights=start,
-            mean_user=check_array(arrays, "mean_user", np.float32, (self.n_factors,), limit=MAX_SIZE),
-            mean_boundary=check_float_value(notes, "mean_boundary", -MAX_SIZE, MAX_SIZE),
-            trend=self.terms.trend_of(history),
-            n_epochs=check_whole_value(notes, "n_epochs", 0, MAX_WHOLE),
-            losses=check_floats(notes, "losses"),
-            valid_scores=check_floats(notes, "valid_scores"),
-            stopped=check_text(notes, "stopped", STOPPED),
-            lr=check_float_value(notes, "lr", 0, 10),
-        )
+        for name, shape in shapes.items():
+            Scope().match_sizes(f"parameters.{name}", tuple(map(str, shape)), getattr(parameters, name).shape)
+        freeze(parameters)
+        trend = self.terms.trend_of(history.merged)
+        return FactorState(**learned, objective=self.objective(), trend=trend)
 
     # ------------------------------------------------------------------ learning
     def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
@@ -477,11 +453,6 @@ class FactorModel(WeightParams, Recommender):
 BoundaryName = Literal["expected_f1", "learned"]
 MAX_SIZE_USERS = 500_000  # users from whom the prediction of sizes is learned, about
 SIZES = 9  # id of a random stream
-SIZE_ARRAYS = {  # arrays of a BasketSize in a file, and their shapes
-    "center_": (N_HISTORY_COLUMNS,),
-    "scale_": (N_HISTORY_COLUMNS,),
-    "beta_": (N_HISTORY_COLUMNS + 1,),
-}
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -554,28 +525,3 @@ class DynamicK(FactorModel):
             expected_sizes=sizes,
             size_dispersion=float(next_size.dispersion_),
         )
-
-    def _to_arrays(self, state: FactorState) -> tuple[dict[str, Any], dict[str, Any]]:
-        arrays, notes = super()._to_arrays(state)
-        if state.next_size is not None:
-            arrays |= {f"next_size.{name}": vars(state.next_size)[name] for name in SIZE_ARRAYS}
-            notes |= {"next_size_dispersion": state.next_size.dispersion_}
-        return arrays, notes
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> FactorState:
-        sizes = {name: array for name, array in arrays.items() if name.startswith("next_size.")}
-        others = {name: array for name, array in arrays.items() if name not in sizes}
-        state = super()._from_arrays(history, others, notes)
-        return replace(state, next_size=_load_size(sizes, notes)) if sizes else state
-
-
-def _load_size(arrays: dict[str, Any], notes: dict[str, Any]) -> BasketSize:
-    size = BasketSize()
-    for name, shape in SIZE_ARRAYS.items():
-        low = 1e-9 if name == "scale_" else None
-        vars(size)[name] = check_array(arrays, f"next_size.{name}", np.float64, shape, low=low)
-    size.uses_history_, size.uses_expected_sizes_ = True, False
-    size.dispersion_ = check_float_value(notes, "next_size_dispersion", 0, 1e300)
-    return size

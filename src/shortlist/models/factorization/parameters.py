@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from shortlist.core.checks import check_array
 from shortlist.kernels.parameters import TERMS, Parameters
 from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.types import Bools, Floats, Longs
@@ -104,10 +103,3 @@ def freeze(theta: Parameters) -> Parameters:
     for array in theta:
         array.flags.writeable = False
     return theta
-
-
-def load_parameters(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Parameters:
-    """The parameters of a file, if they have these shapes and are finite."""
-    return Parameters(
-        *(check_array(arrays, name, np.float32, shape, limit=MAX_SIZE) for name, shape in shapes.items())
-    )

@@ -10,9 +10,9 @@ from shortlist.data.interactions import Interactions
 from shortlist.kernels.hybrid import Contexts
 from shortlist.kernels.new_users import AVERAGE, MAXIMUM, USER_ONLY
 from shortlist.kernels.parameters import Parameters
-from shortlist.models.base import WeightTransform, decayed_counts
 from shortlist.models.factorization.groups import Groups, context_vectors
 from shortlist.models.factorization.terms import NO_TERMS, TermStart
+from shortlist.models.weighting import WeightTransform, decayed_counts
 from shortlist.types import Bools, Doubles, Floats, Ints
 
 CONTEXT_BLOCKS = 64  # short rounds, so that contexts are read from a recent snapshot
@@ -29,7 +29,7 @@ class Representation(ABC):
         return USER_ONLY
 
     @abstractmethod
-    def groups(self, train: Interactions, start: TermStart, transform: WeightTransform) -> Groups:
+    def groups(self, train: Interactions, start: TermStart, transform: WeightTransform | None) -> Groups:
         """The groups that training visits."""
 
     @abstractmethod
@@ -57,11 +57,11 @@ class UserFactors(Representation):
 
     by_basket: bool = False
 
-    def groups(self, train: Interactions, start: TermStart, transform: WeightTransform) -> Groups:
+    def groups(self, train: Interactions, start: TermStart, transform: WeightTransform | None) -> Groups:
         if self.by_basket:
             return basket_groups(train, start, transform)
         sets, amounts = train.item_sets, None
-        if transform.is_used:
+        if transform is not None:
             amounts = decayed_counts(train, 1.0, transform).astype(np.float64)
         user_starts, users = (
             np.arange(train.n_users + 1, dtype=np.int64),
@@ -96,7 +96,7 @@ class HybridFactors(Representation):
     def pooling(self) -> int:
         return MAXIMUM if self.max_pool_user else AVERAGE
 
-    def groups(self, train: Interactions, start: TermStart, transform: WeightTransform) -> Groups:
+    def groups(self, train: Interactions, start: TermStart, transform: WeightTransform | None) -> Groups:
         groups = basket_groups(train, start, transform)
         first = np.repeat(train.user_baskets[:-1], train.basket_counts)
         begin = train.baskets[np.maximum(np.arange(train.n_baskets) - self.window, first)]
@@ -125,9 +125,10 @@ def items_per_basket(history: Interactions, users: Ints) -> Doubles:
     return np.asarray(history.user_counts[users] / np.maximum(history.basket_counts[users], 1))
 
 
-def basket_groups(train: Interactions, start: TermStart, transform: WeightTransform) -> Groups:
+def basket_groups(train: Interactions, start: TermStart, transform: WeightTransform | None) -> Groups:
     """The baskets of the users."""
     users = np.repeat(np.arange(train.n_users, dtype=np.int32), train.basket_counts)
-    terms, amounts = start.of_baskets(train), transform.of_rows(train)
+    terms = start.of_baskets(train)
+    amounts = None if transform is None else transform.of_rows(train)
     has_repeats = start.repeat is not None
     return Groups(train.baskets, train.item, train.user_baskets, users, amounts, terms, has_repeats)

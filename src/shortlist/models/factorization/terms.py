@@ -20,7 +20,7 @@ from shortlist.kernels.terms import (
     decay_sales,
     trend_scores,
 )
-from shortlist.models.base import decayed_counts
+from shortlist.models.weighting import decayed_counts
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 NO_SALES = Sales(

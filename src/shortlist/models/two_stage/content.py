@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from scipy.sparse import csr_array, vstack
@@ -12,12 +12,11 @@ from shortlist.content.features import (
     FeatureSpace,
     Field,
     align_rows,
-    pack_matrix,
     resize_matrix,
     to_rows,
-    unpack_matrix,
 )
-from shortlist.core.checks import check_array
+from shortlist.core.codec import MayBeNaN, Shape, Within
+from shortlist.core.options import AtLeast, AtMost
 from shortlist.core.ragged import ItemSets, no_sets, row_lengths, row_owners
 from shortlist.data.history import MAX_TIME, History
 from shortlist.data.items import Items
@@ -37,9 +36,12 @@ class ItemContent:
     """The content of all items: vectors that are compared, and values of numbers and dates."""
 
     space: FeatureSpace
-    vectors: csr_array  # (n_items, n_features) every field in unit length
-    values: Doubles  # (n_items, n_fields) numbers and dates as they are; NaN for other fields
-    learned_until: int  # just after the last event of the training data
+    # every field in unit length
+    vectors: Annotated[csr_array, Shape("history.n_items", "space.n_features"), Within(1e6)]
+    # numbers and dates as they are; NaN for other fields
+    values: Annotated[Doubles, Shape("history.n_items", "space.n_fields"), MayBeNaN()]
+    # just after the last event of the training data
+    learned_until: Annotated[int, AtLeast(-MAX_TIME), AtMost(MAX_TIME)]
 
     @classmethod
     def fit(cls, items: Items, history: History) -> "ItemContent":
@@ -157,20 +159,6 @@ class ItemContent:
         return ItemSets(starts(kept.sum(axis=1)), pool[order[kept]].astype(np.int32))
 
     # ------------------------------------------------------------------ files
-    def to_arrays(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """(arrays, notes) that `from_arrays` reads."""
-        arrays, notes = self.space.to_arrays()
-        more = {"values": self.values, "learned_until": np.array([self.learned_until])}
-        return arrays | pack_matrix("content", self.vectors) | more, notes
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Any], notes: Any, n_items: int) -> "ItemContent":
-        """The content that was saved; ModelFileError if it is not valid."""
-        space = FeatureSpace.from_arrays(arrays, notes)
-        vectors = unpack_matrix("content", arrays, n_items, space.n_features)
-        values = check_array(arrays, "values", np.float64, (n_items, len(space.fields)), finite=False)
-        until = check_array(arrays, "learned_until", np.int64, (1,), low=-MAX_TIME, high=MAX_TIME)
-        return cls(space, vectors, values, int(until[0]))
 
 
 def _parts(field: Field) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from shortlist.kernels.snapshot_features import (
     merge_links,
     replay_until,
 )
-from shortlist.models.base import COUNT_ROWS, WeightTransform
+from shortlist.models.weighting import WeightTransform
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 QUANTITY_FEATURES = (
@@ -114,10 +114,10 @@ class Quantities(NamedTuple):
     by_item: TimedSums
 
     @classmethod
-    def of(cls, data: Interactions, basket_times: Longs, transform: WeightTransform) -> "Quantities":
+    def of(cls, data: Interactions, basket_times: Longs, transform: WeightTransform | None) -> "Quantities":
         """Of all rows, returns included; rows without weights count 1."""
         time = basket_times[data.basket]
-        amount = transform.of_rows(data)
+        amount = None if transform is None else transform.of_rows(data)
         amount = np.ones(data.n_rows) if amount is None else amount
         user, item = data.user.astype(np.int64), data.item.astype(np.int64)
         sums = (TimedSums(group, time, amount) for group in (user * data.n_items + item, user, item))
@@ -385,7 +385,7 @@ class EventReplay:
         history: History,
         rules: CandidateRules,
         earlier: "EarlierReplay | None" = None,
-        transform: WeightTransform = COUNT_ROWS,
+        transform: WeightTransform | None = None,
     ) -> None:
         self.history, self.rules, self.transform = history, rules, transform
         self._lock = RLock()
@@ -404,7 +404,7 @@ class EventReplay:
     def observe(self, history: History, rules: CandidateRules, new: NewRows | None) -> "EventReplay":
         """The replay of a history with new rows (None: rows were also removed)."""
         transform = self.transform
-        is_changed = new is None or (transform.is_used and new.reweighted.size > 0)
+        is_changed = new is None or (transform is not None and new.reweighted.size > 0)
         if (
             new is None or not new.time.size or is_changed
         ):  # without times, new baskets come between the known ones
@@ -436,7 +436,7 @@ class EventReplay:
 
     def _read(self) -> WholeHistory:
         data, quantities = self.history.merged, None
-        if self.transform.is_used:  # returns are quantities, not purchases
+        if self.transform is not None:  # returns are quantities, not purchases
             quantities = Quantities.of(data, event_times(data), self.transform)
             data = without_negative(data)
         return WholeHistory.of(Timeline.of(data), self.rules, quantities)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 import numpy as np
 
 from shortlist.content.features import FeatureSpace, extend_items
-from shortlist.core.checks import check_array, check_names
+from shortlist.core.codec import NotStored, file_error
 from shortlist.core.options import AtLeast, AtMost, Count, Fraction, NotNegative, Seed
 from shortlist.core.ragged import ItemSets, row_owners
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
@@ -18,7 +18,8 @@ from shortlist.data.items import Items
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.rows import starts
 from shortlist.kernels.snapshot_features import DAY, CandidateRules, FeatureRows, GivenCandidates, Snapshots
-from shortlist.models.base import ContentRecommender, FitOptions, ModelState, WeightParams
+from shortlist.models.base import FitOptions, ModelState, WeightParams
+from shortlist.models.content import ContentRecommender
 from shortlist.models.search_space import Range, Space
 from shortlist.models.two_stage.content import PREFIX, ItemContent
 from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
@@ -33,15 +34,18 @@ from shortlist.types import Doubles, Floats, Ints, Longs
 class TwoStageState(ModelState):
     """The trained trees, and the history in a form that can be replayed."""
 
-    replay: EventReplay
+    replay: Annotated[EventReplay, NotStored()]
     ranker_texts: tuple[Text, ...]
     size_text: Text
-    ranker: TreeEnsemble  # log-odds that the next basket contains the candidate
-    size_trees: TreeEnsemble  # logarithm of the size of the next basket
+    ranker: Annotated[TreeEnsemble, NotStored()]  # log-odds that the next basket contains the candidate
+    size_trees: Annotated[TreeEnsemble, NotStored()]  # logarithm of the size of the next basket
+    features: tuple[str, ...]  # that are computed, whether the trees use them or not
     content: ItemContent | None = None
 
 
-def build_state(replay: EventReplay, texts: Sequence[Text], content: ItemContent | None) -> TwoStageState:
+def build_state(
+    replay: EventReplay, texts: Sequence[Text], content: ItemContent | None, features: tuple[str, ...]
+) -> TwoStageState:
     """The state with these ensembles, of which the last predicts sizes."""
     *ranker, sizes = texts
     return TwoStageState(
@@ -51,6 +55,7 @@ def build_state(replay: EventReplay, texts: Sequence[Text], content: ItemContent
         size_text=sizes,
         ranker=TreeEnsemble(*ranker),
         size_trees=TreeEnsemble(sizes),
+        features=features,
         content=content,
     )
 
@@ -346,7 +351,8 @@ class TwoStage(WeightParams, ContentRecommender):
             n_rounds=self.n_rounds, lr=self.lr, n_leaves=self.n_leaves, min_leaf=self.min_leaf, columns=0.35
         )
         texts = train_ensembles(examples, binned, params, self.n_bags, self.seed)
-        return build_state(examples.replay, texts, examples.content)
+        features = self._feature_names(examples.content)
+        return build_state(examples.replay, texts, examples.content, features)
 
     def _rules(self, history: Interactions | History) -> CandidateRules:
         return CandidateRules(
@@ -362,7 +368,7 @@ class TwoStage(WeightParams, ContentRecommender):
 
     def _feature_names(self, content: ItemContent | None) -> tuple[str, ...]:
         """All features that are computed."""
-        quantities = QUANTITY_FEATURES if self.weight_transform.is_used else ()
+        quantities = QUANTITY_FEATURES if self.weight_transform is not None else ()
         return (*FEATURES, *quantities, *(() if content is None else content.names))
 
     def _used_features(self, content: ItemContent | None) -> list[int]:
@@ -430,29 +436,15 @@ class TwoStage(WeightParams, ContentRecommender):
         ]
 
     # ------------------------------------------------------------------ saving
-    def _to_arrays(self, state: TwoStageState) -> tuple[dict[str, Any], dict[str, Any]]:
-        bags = {f"trees.{bag}": text for bag, text in enumerate(state.ranker_texts)}
-        arrays, notes = {**bags, "sizes": state.size_text}, {"features": self._feature_names(state.content)}
-        if state.content is None:
-            return arrays, notes
-        more, fields = state.content.to_arrays()
-        return arrays | more, notes | {"fields": fields}
-
-    def _from_arrays(
-        self, history: Interactions, arrays: dict[str, Any], notes: dict[str, Any]
-    ) -> TwoStageState:
-        content = None
-        if "fields" in notes:
-            content = ItemContent.from_arrays(arrays, notes["fields"], history.n_items)
-            arrays = {name: arrays[name] for name in arrays if name not in content.to_arrays()[0]}
-        if notes.get("features") != list(self._feature_names(content)):
+    def _build_state(self, learned: dict[str, Any]) -> TwoStageState:
+        content, texts = learned["content"], (*learned["ranker_texts"], learned["size_text"])
+        if learned["features"] != self._feature_names(content):
             raise ModelFileError(
                 "this TwoStage was trained on other features than this release computes; fit it again."
             )
-        names = [f"trees.{bag}" for bag in range(min(self.n_bags, len(arrays)))]
-        check_names(arrays, (*names, "sizes"))
-        texts = [check_array(arrays, name, np.uint8, (None,)) for name in (*names, "sizes")]
-        state = build_state(self._replay(History.of(history)), texts, content)
+        if len(texts) != self.n_bags + 1:
+            raise file_error("ranker_texts", f"must hold {self.n_bags} ensembles, got {len(texts) - 1}")
+        state = build_state(self._replay(learned["history"]), texts, content, learned["features"])
         state.ranker.check_kind("binary", len(self._used_features(content)))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state
