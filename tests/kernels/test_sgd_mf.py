@@ -9,11 +9,13 @@ from shortlist.kernels.parameters import HINGE, L1, L2, LOGISTIC, SQUARED, Hyper
 from shortlist.kernels.sgd import sgd_block, sgd_round
 from shortlist.kernels.simd import factor_width
 from shortlist.kernels.strata import Visits
+from shortlist.kernels.terms import Terms
 from shortlist.models.factorization.schedule import UniformExamples
-from shortlist.models.factorization.terms import NO_TERMS
+from shortlist.models.factorization.terms import NO_SALES, NO_TERMS, Trend, relabel_sales
 from tests import naive
-from tests.kernels.test_sgd_repeats import new_counts
+from tests.kernels.test_sgd_repeats import DECAY, USERS, new_counts
 from tests.kernels.test_sgd_strata import labeled_rows, schedule_of
+from tests.kernels.test_sgd_trend import DAY, basket_times, busy, dated, sold_on
 
 F = np.float32
 WIDTH = factor_width(8)
@@ -204,3 +206,37 @@ def test_several_draws_skip_a_user_who_likes_every_item():
     before = [array.copy() for array in theta]
     assert run_block(theta, hyperparameters(alpha=0.0, negative_draws=5), 1, [(0, [0, 1, 2])]) == 0
     assert all((new == old).all() for new, old in zip(theta, before, strict=True))
+
+
+@pytest.mark.parametrize(("repeats", "trend"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(("n_blocks", "negative_draws"), [(1, 1), (3, 1), (3, 3)])
+def test_rounds_with_terms_match_the_reference(n_blocks, negative_draws, repeats, trend):
+    schedule = schedule_of(USERS, 11, n_blocks, seed=4)
+    schedule.prepare(0)
+    hyper = hyperparameters(lr=0.1, alpha=0.6, negative_draws=negative_draws)
+    theta, plain = parameters(2, len(USERS), 11, repeats=repeats, trend=trend)
+    users = np.array([user for user, baskets in enumerate(USERS) for _ in baskets], np.int32)
+    groups = [(int(user), rows, ()) for user, rows in zip(users, labeled_rows(schedule), strict=True)]
+    signals, sales = None, NO_SALES
+    if trend:
+        data, times = busy(11), basket_times(dated(USERS))
+        sales = relabel_sales(Trend.of(data, 2.0).for_baskets(times), schedule.label)
+        sold = [(day, int(schedule.label[item])) for day, item in sold_on(data)]
+        signals = [[naive.trend_score(item, day, sold, 2.0) for item in range(11)] for day in times // DAY]
+    terms = Terms(sales, F(np.log(DECAY)), F(0.6))
+    for round_index in range(n_blocks):
+        steps = schedule.strata, users, theta, hyper, np.uint64(99), WIDTH, terms, None
+        pairs = sgd_round(0, n_blocks, round_index, *steps)
+        assert pairs == naive.run_round(
+            plain,
+            hyper,
+            groups,
+            schedule.user_starts.tolist(),
+            schedule.strata.range_size,
+            round_index,
+            99,
+            repeat_decay=DECAY if repeats else None,
+            start=0.6 if repeats else 0.0,
+            trend_scores=signals,
+        )
+    assert_same(theta, plain, 1e-5)
