@@ -15,9 +15,9 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
+from shortlist.cli.spark import open_session
 from shortlist.data.files import collect_arrow
 from shortlist.errors import ConfigError, DataError
-from shortlist.spark.frames import open_session
 from shortlist.spark.task import Task
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed; pip install pyspark")

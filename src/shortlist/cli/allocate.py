@@ -282,7 +282,7 @@ def check_outputs(out: Path, report: Path | None, spark: str | None, single: dic
 
 def allocate_on_spark(folder: Path, out: Path, master: str, limits: dict[str, Any], json: bool) -> None:
     """Allocate the candidates of a folder, and write the lists to a folder."""
-    from shortlist.spark.frames import open_session, read_folder, save_lists
+    from shortlist.cli.spark import open_session, read_folder, save_lists
 
     df = read_folder(open_session(master), folder)
     allocation = sl.spark.allocate(df, **limits)

@@ -212,8 +212,8 @@ def write_cut(lists: "RankedLists", out: Path) -> None:
 
 def cut_on_spark(candidates: Path, flags: CutFlags, master: str) -> dict[str, Any]:
     """Cut a folder of candidates with a saved cutoff, and write the lists to a folder."""
+    from shortlist.cli.spark import open_session, read_folder, save_lists
     from shortlist.cutoff.base import Cutoff
-    from shortlist.spark.frames import open_session, read_folder, save_lists
 
     if flags.cutoff is None:
         raise ConfigError("--spark needs --cutoff, got none; choose a cutoff with --truth and --save first.")

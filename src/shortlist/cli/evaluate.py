@@ -118,13 +118,13 @@ def evaluate_on_spark(
     lists: tuple[str, ...], truth: str, master: str, users: str, options: dict[str, Any], json: bool
 ) -> None:
     """Print the mean metrics of one folder of lists."""
-    from shortlist.spark.frames import explain_errors, open_session, read_folder
+    from shortlist.cli.spark import explain_spark_errors, open_session, read_folder
 
     if len(lists) != 1:
         raise ConfigError(f"--spark evaluates one folder of lists, got {len(lists)}; name one.")
     session = open_session(master)
     shown, actual = read_folder(session, Path(lists[0])), read_folder(session, Path(truth))
-    with explain_errors(f"{lists[0]} cannot be evaluated"):
+    with explain_spark_errors(f"{lists[0]} cannot be evaluated"):
         means = sl.spark.evaluate(shown, actual, users="everyone" if users == "everyone" else None, **options)
     return show_json(means.to_dicts()) if json else show(means)
 

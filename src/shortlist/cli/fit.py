@@ -280,7 +280,7 @@ class _Settings:
 
     def train_on_spark(self, folder: str, master: str, sample: int) -> "Recommender":
         """Train on a sample of the users of a folder of Parquet files."""
-        from shortlist.spark.frames import open_session, read_folder
+        from shortlist.cli.spark import open_session, read_folder
 
         flags = self.flags
         check_no_flags(test=flags.test, report=flags.report, quick=flags.quick, minutes=flags.minutes)

@@ -155,7 +155,7 @@ def recommend_on_spark(
     **others: Any,
 ) -> None:
     """Write lists for the users of a folder of histories to a folder."""
-    from shortlist.spark.frames import open_session, read_folder, save_lists
+    from shortlist.cli.spark import open_session, read_folder, save_lists
 
     check_spark_flags(out, **others)
     assert out is not None

@@ -19,7 +19,7 @@ from shortlist.evaluation.evaluate import MetricAccumulator
 from shortlist.models.base import Recommender
 from shortlist.models.registry import load_model
 from shortlist.recommend.options import RequestOptions
-from shortlist.spark.frames import arrow_schema, check_frame, history_columns, list_columns, sort_by_user
+from shortlist.spark.frames import arrow_schema, check_frame, interaction_columns, list_columns, sort_by_user
 from shortlist.spark.task import Task
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def recommend(df: "DataFrame", model: Recommender | str | Path, *, options: Requ
         raise ConfigError(
             f"model must be a fitted model or the path of one, got a {type(model).__name__}; pass one."
         )
-    return _make_lists(model.arrow(**vars(options)), df, history_columns(df))
+    return _make_lists(model.arrow(**vars(options)), df, interaction_columns(df))
 
 
 def _make_lists(function: "ArrowFunction", df: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
@@ -175,7 +175,7 @@ def evaluate(
     check_value(Count, max_items=max_items)
     if users not in (None, "everyone"):
         raise ConfigError(f"users must be None or 'everyone', got {users!r:.60}; choose one.")
-    shown, actual = list_columns(lists), history_columns(truth)
+    shown, actual = list_columns(lists), interaction_columns(truth)
     actual = {name: actual[name] for name in ("user_id", "item_id", "weight") if name in actual}
     both = spark_columns(lists, shown).withColumn(IS_TRUTH, sf.lit(False))
     more = spark_columns(truth, actual).withColumn(IS_TRUTH, sf.lit(True))

@@ -17,7 +17,7 @@ from shortlist.data.columns import parse_duration
 from shortlist.data.files import collect_arrow, read_interactions, spark_columns
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import Recommender
-from shortlist.spark.frames import check_frame, history_columns
+from shortlist.spark.frames import check_frame, interaction_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -86,7 +86,7 @@ def fit(
     """
     check_frame(df)
     check_value(Count, users=users)
-    rows = spark_columns(df, history_columns(df)).withColumn(PLACE, _place("user_id"))
+    rows = spark_columns(df, interaction_columns(df)).withColumn(PLACE, _place("user_id"))
     data, outside, description = _draw(rows, users)
     model = fit_in_memory(
         data,
