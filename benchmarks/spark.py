@@ -29,6 +29,7 @@ import shortlist as sl
 from shortlist.auto.sample import OutsideUsers
 from shortlist.auto.validation import hold_out
 from shortlist.data.files import collect_arrow
+from shortlist.errors import TrainingError
 
 CANDIDATES, ITEMS, ROWS, FACTORS, LENGTH = 50, 5000, 10, 32, 10
 MODELS = ("TwoStage", "EASE", "ALS", "GFCF", "DKBPRMF")
@@ -167,7 +168,11 @@ def curve(n_users):
             while size >= 1000:
                 is_chosen = np.isin(data.user, order[:size])
                 model = getattr(sl, name)().fit(data.where(is_chosen).compact())
-                scores[size] = outside.score(model, sl.cutoff.ExpectedF1())
+                try:
+                    scores[size] = outside.score(model, sl.cutoff.ExpectedF1())
+                except TrainingError as error:
+                    print(name, size, error, flush=True)
+                    break
                 size //= 2
             run = {"model": name, "dates": has_dates, "f1": dict(sorted(scores.items()))}
             run["processor_seconds"] = round(time.process_time() - began)

@@ -59,3 +59,14 @@ def one_machine(*found: dict[str, Any]) -> Rows:
         ),
     ):
         yield name, size, f"{seconds:.2g}", f"{n / seconds * 3600 / 1e9:.2g} billion {unit}"
+
+
+def sample_curve(found: dict[str, Any]) -> Rows:
+    """F1 for users outside the sample, by its size (benchmarks/spark.py --part curve)."""
+    runs = found["curve"]["runs"]
+    sizes = list(runs[0]["f1"])
+    yield "", *(f"{int(size):,} users" for size in sizes), "last doubling"
+    for run in runs:
+        scores = [run["f1"][size] for size in sizes]
+        name = f"`{run['model']}`, {'with' if run['dates'] else 'without'} dates"
+        yield name, *(f"{score:.4f}" for score in scores), f"{scores[-1] / scores[-2] - 1:+.1%}"

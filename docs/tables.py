@@ -335,6 +335,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))
         ),
+        "sample_curve": lambda: scale_tables.sample_curve(results("spark")),
     },
     "content.md": {
         "content": lambda: content_tables.content(results("content")),

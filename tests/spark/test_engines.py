@@ -16,7 +16,7 @@ EXAMPLES = re.findall(
 
 
 @pytest.mark.filterwarnings("ignore")  # of the engines
-@pytest.mark.parametrize("engine", ["duckdb", "ray", "dask.dataframe", "daft"])
+@pytest.mark.parametrize("engine", ["duckdb", "ray", "dask.dataframe"])
 def test_an_example_makes_the_lists_of_one_process(engine, tmp_path, monkeypatch):
     if find_spec(engine.partition(".")[0]) is None:
         pytest.skip(f"{engine} is not installed")
