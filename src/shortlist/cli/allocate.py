@@ -68,7 +68,8 @@ def allocate_command(
     the model's cutoff.
 
     For example:
-      shortlist allocate shop.shortlist --contacts 20000 --max_items 3 --out friday.xlsx
+      shortlist allocate shop.shortlist --contacts 20000 --max_items 3 \\
+        --out friday.xlsx
       shortlist allocate shop.shortlist --contacts 20000 --out friday.xlsx \\
         --exclude_users optout.csv --contacts_log sent.csv --not_contacted_since 7d
       shortlist allocate shop.shortlist --budget 500 --out offers.csv \\

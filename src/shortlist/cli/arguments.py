@@ -313,6 +313,7 @@ Spark = Annotated[
     Parameter(
         help="Run on Spark, with folders of Parquet files: local[2], or the address of a master such as "
         "spark://host:7077 or yarn.",
+        group=RARE_FLAGS,
         show_default=False,
     ),
 ]

@@ -105,7 +105,7 @@ class FitFlags:
     horizon: str | None = None
     test: Path | None = None
     report: Path | None = None
-    minutes: float | None = None
+    minutes: Annotated[float | None, Parameter(group=RARE_FLAGS)] = None
     quick: Annotated[bool, Parameter(show_default=False)] = False
     items: Path | None = None
 
@@ -124,7 +124,7 @@ def fit_command(
     cutoff_flags: CutoffFlags = NO_CUTOFF_FLAGS,
     params: Params = DEFAULTS,
     spark: Spark = None,
-    sample: int = 1_000_000,
+    sample: Annotated[int, Parameter(group=RARE_FLAGS)] = 1_000_000,
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:

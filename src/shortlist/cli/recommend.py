@@ -100,7 +100,8 @@ def recommend_command(
     For example:
       shortlist recommend shop.shortlist --user u1 u2
       shortlist recommend shop.shortlist --out lists.parquet
-      shortlist recommend shop.shortlist --history orders/ --out lists/ --spark local[2]
+      shortlist recommend shop.shortlist --history orders/ --out lists/ \\
+        --spark local[2]
       shortlist recommend shop.shortlist --coverage 0.7
       shortlist recommend shop.shortlist --gain 3 --cost 1
       shortlist recommend model.shortlist --items new.csv --candidates new.txt
