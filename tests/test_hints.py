@@ -69,7 +69,7 @@ def test_flags_in_messages_exist(path):
 @pytest.mark.parametrize("path", sorted((SOURCE / "data").glob("*.py")), ids=lambda path: path.name)
 def test_the_options_of_readers_are_advised_as_calls(path):
     for text in texts_of(path):
-        assert not KEYWORD.search(text), text
+        assert not KEYWORD.search(re.sub(r"\w+\(…, [^)]*\)", "", text)), text
 
 
 BAD_FILES = {

@@ -28,7 +28,7 @@ from cyclopts.config import Env
 from shortlist.cli.flags import Shown
 from shortlist.cli.output import print_error, print_note
 from shortlist.core.options import list_options, nearest_name
-from shortlist.data.read_options import ReadOptions
+from shortlist.data.read_options import ReadOptions, name_flags
 from shortlist.errors import ConfigError, DataWarning, ShortlistError
 from shortlist.text import bounded, printable, redact, redact_uri
 
@@ -225,9 +225,10 @@ def print_warnings() -> Iterator[None]:
 
         def show(message: Warning | str, category: type[Warning], *place: Any, **rest: Any) -> None:
             if issubclass(category, DataWarning):
-                if str(message) not in printed:
-                    print_note(f"warning: {' '.join(str(message).split())}")
-                printed.add(str(message))
+                text = name_flags(" ".join(str(message).split()), ())
+                if text not in printed:
+                    print_note(f"warning: {text}")
+                printed.add(text)
             else:
                 usual(message, category, *place, **rest)
 

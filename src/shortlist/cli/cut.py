@@ -10,6 +10,7 @@ import shortlist as sl
 from shortlist.cli.arguments import Spark, check_spark_flags, read_lists
 from shortlist.cli.output import Json, print_note, show_json, show_text
 from shortlist.core.files import check_writable
+from shortlist.data.read_options import without_options
 from shortlist.errors import ConfigError
 from shortlist.text import printable
 
@@ -142,15 +143,16 @@ def cut_command(
         about = apply_saved(candidates, flags)
         return show_json(about) if json else None
     lists = read_sized(candidates, flags)
-    result = sl.cut(
-        lists,
-        flags.truth,
-        new=lists if flags.new is None else read_sized(flags.new, flags),
-        history=read_truth(flags.history, "history"),
-        new_history=read_truth(flags.new_history, "new_history"),
-        n_candidates=flags.n_candidates,
-        **flags.given(*AIMS),
-    )
+    with without_options():
+        result = sl.cut(
+            lists,
+            flags.truth,
+            new=lists if flags.new is None else read_sized(flags.new, flags),
+            history=read_truth(flags.history, "history"),
+            new_history=read_truth(flags.new_history, "new_history"),
+            n_candidates=flags.n_candidates,
+            **flags.given(*AIMS),
+        )
     about = write_result(result, candidates, flags)
     if json:
         return show_json(about)
@@ -175,7 +177,6 @@ def read_sized(path: Path, flags: CutFlags) -> "RankedLists":
 def read_truth(path: Path | None, name: str) -> "Interactions | None":
     """Read interactions or judgments and print what was recognized."""
     from shortlist.data.rankings import read_outcomes
-    from shortlist.data.read_options import without_options
 
     if path is None:
         return None

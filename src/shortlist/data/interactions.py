@@ -190,7 +190,7 @@ def _clean_matrix(matrix: Any, negative_weights: NegativeWeights) -> "csr_array"
         csr.data[is_negative] = 0
         warn(
             f"{int(is_negative.sum()):,} negative values of the matrix, such as returns or dislikes, were "
-            'dropped; pass negative_weights="keep" to keep them.'
+            "dropped; Interactions.from_csr(…, negative_weights='keep') keeps them."
         )
     csr.eliminate_zeros()
     return csr
