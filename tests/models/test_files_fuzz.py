@@ -19,7 +19,6 @@ import polars as pl
 import pytest
 from scipy.sparse import csr_array
 
-import shortlist as sl
 from shortlist.cutoff import (
     Calibration,
     ExpectedF1,
@@ -28,6 +27,7 @@ from shortlist.cutoff import (
     Guarantee,
     Threshold,
 )
+from shortlist.models.registry import find_model_class
 from shortlist.models.selection import SelectionReport
 from tests.models.cases import ALL_MODELS, checkerboard, fit, other_scores
 from tests.models.crafted import mutate, read_parts, write_parts
@@ -53,7 +53,7 @@ def build_models():
     )
     short = {"n_epochs": 2}
     models = {
-        name: fit(name, named, **(short if sl.models.base.find_model_class(name).uses_epochs else {}))
+        name: fit(name, named, **(short if find_model_class(name).uses_epochs else {}))
         for name in ALL_MODELS
         if name not in ("TwoStage", "UPCF")  # the process that reads the files does not know UPCF
     }
