@@ -305,6 +305,34 @@ def settings() -> Rows:
         yield f"`{row.name}`", row.rule, f"`{row.default}`" if row.default else "", row.help
 
 
+def passages() -> Rows:
+    """Passages of queries of which some have no answer (benchmarks/truncation.py --passages)."""
+    yield (
+        "method",
+        "F1",
+        "over the best fixed k",
+        "recall",
+        "words",
+        "words of a fixed k at this recall",
+        "empty without an answer",
+        "empty lists that are right",
+    )
+    for name, row in results("passages")["methods"].items():
+        gain, low, high = (f"{value:+.0%}" for value in row["gain"])
+        empty = "{:.0%} ({:.0%} to {:.0%})".format(*row["empty without an answer"])
+        right = row["precision of empty"]
+        yield (
+            name,
+            f"{row['f1']:.3f}",
+            "" if name == "best fixed k" else f"{gain} ({low} to {high})",
+            f"{row['recall']:.0%}",
+            f"{row['tokens']:,.0f}",
+            f"{row['tokens of a fixed k at this recall']:,.0f}",
+            empty,
+            "" if right is None else "{:.0%} ({:.0%} to {:.0%})".format(*right),
+        )
+
+
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided, "decided": decided},
     "performance.md": {
@@ -331,6 +359,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "guarantees.md": {
         "drift": lambda: guarantee_tables.drift(results("guarantees")),
     },
+    "search.md": {"passages": passages},
     "scale.md": {
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))
