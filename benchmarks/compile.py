@@ -58,7 +58,7 @@ def write_rows(path: Path) -> None:
 
 def run_command(run: str, folder: Path) -> None:
     """What a user would start."""
-    from shortlist.cli.app import main
+    from shortlist.cli import main
 
     if run == "service":
         use_service()
