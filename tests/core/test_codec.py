@@ -111,6 +111,13 @@ def test_values_come_back(annotation, value):
     assert all(map(same, value, back)) if isinstance(value, tuple) else same(value, back)
 
 
+def test_markers_of_different_classes_differ():
+    names = pl.Series(["a", "a"])
+    form_of(Annotated[pl.Series, DistinctIds(), Shape("n")])
+    assert same(reload(Annotated[pl.Series, Texts(), Shape("n")], names), names)
+    assert len({DistinctIds(), Texts(), MayBeInfinite(), MayBeNaN(), MayBeMissing(), NotStored()}) == 6
+
+
 def test_records_come_back():
     back = reload(Pair, Pair(2, np.ones(2, F4)))
     assert back.first == 2

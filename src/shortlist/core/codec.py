@@ -107,7 +107,8 @@ class Shape:
         scope.match_sizes(place, self.sizes, array.shape)
 
 
-class Starts(NamedTuple):
+@dataclass(frozen=True)  # named tuples of different classes would be equal
+class Starts:
     """Where n consecutive ranges start and the last one ends: n + 1 numbers from 0 to the end, ascending."""
 
     n: str
@@ -124,7 +125,8 @@ class Starts(NamedTuple):
         scope.match_sizes(place, (self.end,), (int(array[-1]),))
 
 
-class Ascending(NamedTuple):
+@dataclass(frozen=True)
+class Ascending:
     """No element is below the one before; strictly: none is equal to it."""
 
     strict: bool = False
@@ -136,46 +138,55 @@ class Ascending(NamedTuple):
             raise file_error(place, "must ascend")
 
 
-class Within(NamedTuple):
+@dataclass(frozen=True)
+class Within:
     """The largest absolute value."""
 
     limit: float
 
 
-class Sparse(NamedTuple):
+@dataclass(frozen=True)
+class Sparse:
     """The type of the values of a sparse matrix."""
 
     dtype: type[np.generic] | None = np.float32  # None: any
 
 
-class MayBeInfinite(NamedTuple):
+@dataclass(frozen=True)
+class MayBeInfinite:
     """Floats may be infinite, but not NaN."""
 
 
-class MayBeNaN(NamedTuple):
+@dataclass(frozen=True)
+class MayBeNaN:
     """Floats may be anything."""
 
 
-class DistinctIds(NamedTuple):
+@dataclass(frozen=True)
+class DistinctIds:
     """A series of distinct strings or integers, none missing."""
 
 
-class Texts(NamedTuple):
+@dataclass(frozen=True)
+class Texts:
     """A series of strings, none missing."""
 
 
-class When(NamedTuple):
+@dataclass(frozen=True)
+class When:
     """The attribute exists if another one, or a parameter or property, is true or has one of these values."""
 
     name: str
     values: tuple[Any, ...] = ()
 
 
-class MayBeMissing(NamedTuple):
+@dataclass(frozen=True)
+class MayBeMissing:
     """The attribute need not exist."""
 
 
-class NotStored(NamedTuple):
+@dataclass(frozen=True)
+class NotStored:
     """The field is not saved: it has a default, or follows from the others when the model is loaded."""
 
 
