@@ -12,6 +12,7 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 DAY = 86_400_000_000  # microseconds
 HOUR = 3_600_000_000  # best sellers are computed as of the last full hour
+ONE = np.float32(1)
 
 
 class UserLog(NamedTuple):
@@ -56,6 +57,7 @@ class ItemStats(NamedTuple):
     sizes: Doubles  # (n_items,) sizes of the baskets with the item, summed
     first: Longs  # (n_items,) time of the first sale
     experience: Doubles  # (n_items, 2) experience of the buyers, summed, and its squares, summed
+    clock: Floats  # (n_items + 1, 31) sales by hour and weekday, last of all items; without a clock no rows
 
 
 class CandidateRules(NamedTuple):
@@ -66,6 +68,7 @@ class CandidateRules(NamedTuple):
     transition_window: int  # baskets back from which transitions are followed
     decay: float  # factor on a transition per basket further back
     has_repeats: bool  # whether items that the user has bought may be proposed
+    has_clock: bool = False  # whether times tell the hour, so that there are features of the clock
 
 
 class ReplayState(NamedTuple):
@@ -175,9 +178,21 @@ def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: 
 
 
 @inlined
+def hour_of(time: int) -> int:
+    """Hour of the day, 0 to 23."""
+    return (time // HOUR) % 24
+
+
+@inlined
+def weekday_of(time: int) -> int:
+    """Day of the week, 0 to 6."""
+    return (time // DAY + 4) % 7
+
+
+@inlined
 def _count_items(log: EventLog, b: int, item_stats: ItemStats) -> None:
     """Count the items of one basket."""
-    users = log.users
+    users, clock = log.users, item_stats.clock
     size, user_experience = users.baskets[b + 1] - users.baskets[b], experience(users, log.first[b], b)
     for row in range(users.baskets[b], users.baskets[b + 1]):
         i = users.item[row]
@@ -196,6 +211,11 @@ def _count_items(log: EventLog, b: int, item_stats: ItemStats) -> None:
         for w in range(item_stats.recent.shape[0]):
             item_stats.recent[w, i] += 1
             item_stats.total[1 + w] += 1
+        if clock.shape[0] > 0:
+            for counted in range(2):
+                place = i if counted == 0 else clock.shape[0] - 1
+                clock[place, hour_of(users.time[b])] += ONE
+                clock[place, 24 + weekday_of(users.time[b])] += ONE
 
 
 @inlined
@@ -415,13 +435,14 @@ class Scratch(NamedTuple):
     last: Longs  # (n_items,) when the user last bought it
     back: Longs  # (n_items,) baskets since then
     earliest: Longs  # (n_items,) when the user first bought it
+    own_clock: Doubles  # (n_items, 3) own purchases near the hour, the same with recency, on the weekday
     links: Floats  # (n_items, 8) sum and maximum over links together, after and before; two unused
     dirty: Bools  # (⌈n_items / CHUNK⌉,) whether any item of the chunk has links
     ease: Floats  # (n_items,) EASE scores, by row of the weights
     own_items: Ints  # (n_items,) the user's distinct items, most recent first
     all_items: Ints  # (n_items,) 0 … n_items - 1
     target: Longs  # (n_items,) mark of the snapshot whose next basket contains the item
-    item_rows: Floats  # (n_items, 14) features of the item at the time in `item_at`
+    item_rows: Floats  # (n_items, 16) features of the item at the time in `item_at`, two of the clock
     item_experience: Doubles  # (n_items, 2) mean experience of the buyers, and its spread
     item_at: Longs  # (n_items,) time of the two before
     window: SalesWindow  # of sessions
@@ -429,13 +450,27 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: int, at: int) -> int:
+def hour_weight(difference: int) -> float:
+    """How much a purchase counts that was so many hours earlier or later in the day: a bell of 1.5 hours."""
+    apart = min(abs(difference), 24 - abs(difference))
+    return float(np.exp(-apart * apart / 4.5))
+
+
+@inlined
+def load_history(
+    users: UserLog, scratch: Scratch, mark: int, first: int, end: int, at: int, has_clock: bool
+) -> int:
     """Lay out the user's items, most recent first; return the number of distinct items."""
     n = 0
     for b in range(end - 1, first - 1, -1):
         back = end - 1 - b
         by_days = 0.5 ** ((at - users.time[b]) / DAY / 14)
         slow, middle, fast = DECAYS[2] ** back, DECAYS[1] ** back, DECAYS[0] ** back
+        near, lately, same_day = 0.0, 0.0, 0.0
+        if has_clock:
+            near = hour_weight(hour_of(users.time[b]) - hour_of(at))
+            lately = near * 0.5 ** ((at - users.time[b]) / DAY / 30)
+            same_day = 1.0 if weekday_of(users.time[b]) == weekday_of(at) else 0.0
         for row in range(users.baskets[b], users.baskets[b + 1]):
             i = users.item[row]
             if scratch.bought[i] != mark:
@@ -444,6 +479,7 @@ def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: i
                 n += 1
                 scratch.purchases[i] = 0
                 scratch.decayed[i] = 0
+                scratch.own_clock[i] = 0
                 scratch.last[i], scratch.back[i] = users.time[b], back
             scratch.earliest[i] = users.time[b]
             scratch.purchases[i] += 1
@@ -451,6 +487,10 @@ def load_history(users: UserLog, scratch: Scratch, mark: int, first: int, end: i
             scratch.decayed[i, 1] += middle
             scratch.decayed[i, 2] += slow
             scratch.decayed[i, 3] += by_days
+            if has_clock:
+                scratch.own_clock[i, 0] += near
+                scratch.own_clock[i, 1] += lately
+                scratch.own_clock[i, 2] += same_day
     return n
 
 
@@ -632,7 +672,9 @@ def add_given(more: Ints, scratch: Scratch, mark: int, n: int, candidates: Ints)
 
 N_FEATURES = 48  # named by `FEATURES` in models/two_stage/features.py, in the same order
 N_USER_FEATURES = 12  # the last of them
-ITEM, OWN, LINKED, USER = 0, 16, 26, 36  # where the features of each kind start
+N_CLOCK_FEATURES = 6  # after these, if times tell the hour; named by `CLOCK_FEATURES`
+ITEM, OWN, LINKED, USER, CLOCK = 0, 16, 26, 36, 48  # where the features of each kind start
+CLOCK_PRIOR = 10.0  # sales at the usual hours that every item is credited with
 MISSING = np.nan
 
 
@@ -650,7 +692,7 @@ class FeatureRows(NamedTuple):
     first: int
     indptr: Longs  # (n + 1,) where each snapshot's rows start
     items: Ints  # (n_rows,) for `fill_features`, at least as many rows as there can be candidates
-    features: Floats  # (n_rows, N_FEATURES), or more
+    features: Floats  # (n_rows, N_FEATURES), with N_CLOCK_FEATURES if times tell the hour, or more
     labels: Bools  # (n_rows,) whether the basket that followed contains the item
     users: Floats  # (n, N_USER_FEATURES) features of the snapshots' users
     non_empty: Bools  # (n,) whether there are candidates, kept or not
@@ -684,7 +726,7 @@ def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, ro
     row[6] = repeats / rows if n else MISSING
     row[7] = trend / rows if n else MISSING
     row[8] = n_own
-    row[9] = (at // DAY + 4) % 7  # weekday
+    row[9] = weekday_of(at)
     row[10] = row[4] / (row[5] + 1.0)
     row[11] = (at - users.time[first]) / DAY if n else MISSING
 
@@ -707,7 +749,27 @@ def _load_item(item_stats: ItemStats, i: int, at: int, scratch: Scratch) -> None
     row[13] = mean
     spread = max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3 if sold else MISSING
     scratch.item_experience[i, 0], scratch.item_experience[i, 1] = mean, spread
+    if item_stats.clock.shape[0] > 0:
+        row[14] = _lift(item_stats.clock, i, sold, hour_of(at), 2)
+        row[15] = _lift(item_stats.clock, i, sold, 24 + weekday_of(at), 0)
     scratch.item_at[i] = at
+
+
+@inlined
+def _lift(clock: Floats, i: int, sold: float, column: int, width: int) -> float:
+    """How many times as often the item is sold at this hour or weekday as all items are."""
+    own, everything, usual = 0.0, 0.0, clock.shape[0] - 1
+    for step in range(-width, width + 1):  # of hours also the neighbors, around midnight too
+        place = (column + step + 24) % 24 if width else column
+        own += hour_weight(step) * clock[i, place]
+        everything += hour_weight(step) * clock[usual, place]
+    total = 0.0
+    for weekday in range(24, 31):
+        total += clock[usual, weekday]
+    if everything == 0.0:
+        return MISSING
+    share = everything / total
+    return (own + CLOCK_PRIOR * share) / (sold + CLOCK_PRIOR) / share
 
 
 # The rows of features are written element by element: a slice of a row is an object of its own, which takes
@@ -754,6 +816,18 @@ def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, out
     for c in range(3):
         out[k, LINKED + 6 + c] = scratch.links[i, 2 * c] / root
     out[k, LINKED + 9] = scratch.ease[ease.row[i]] if ease.row[i] >= 0 else MISSING
+
+
+@inlined
+def _clock_features(scratch: Scratch, mark: int, i: int, at: int, out: Floats, k: int) -> None:
+    """Fill the features of the hour and the weekday in row k."""
+    out[k, CLOCK] = hour_of(at)
+    out[k, CLOCK + 1] = scratch.item_rows[i, 14]
+    out[k, CLOCK + 2] = scratch.item_rows[i, 15]
+    is_own = scratch.bought[i] == mark
+    out[k, CLOCK + 3] = scratch.own_clock[i, 0] / scratch.purchases[i] if is_own else MISSING
+    out[k, CLOCK + 4] = scratch.own_clock[i, 1] if is_own else 0.0
+    out[k, CLOCK + 5] = scratch.own_clock[i, 2] / scratch.purchases[i] if is_own else MISSING
 
 
 @inlined
@@ -806,7 +880,7 @@ def fill_features(
         first, end = users.user_baskets[user, 0], users.user_baskets[user, 1]
         while end > first and users.time[end - 1] >= at:
             end -= 1
-        n_own = load_history(users, scratch, mark, first, end, at)
+        n_own = load_history(users, scratch, mark, first, end, at, rules.has_clock)
         score_links(users, stats, links, rules, scratch, first, end, n_own)
         score_ease(ease, scratch, n_own)
         user_experience = experience(users, first, end)
@@ -828,5 +902,7 @@ def fill_features(
             _link_features(scratch, ease, i, stats.sold[i], out.features, k)
             for c in range(N_USER_FEATURES):
                 out.features[k, USER + c] = about[c]
+            if rules.has_clock:
+                _clock_features(scratch, mark, i, at, out.features, k)
         used += n
         out.indptr[row_number + 1] = used

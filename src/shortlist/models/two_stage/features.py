@@ -12,6 +12,8 @@ from shortlist.core.threads import open_pool, thread_count
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.snapshot_features import (
     DECAYS,
+    HOUR,
+    N_CLOCK_FEATURES,
     N_FEATURES,
     N_USER_FEATURES,
     EASEWeights,
@@ -25,6 +27,7 @@ from shortlist.kernels.snapshot_features import (
 )
 from shortlist.models.two_stage.content import ItemContent
 from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
+from shortlist.types import Longs
 
 T = TypeVar("T")
 Solutions = tuple[Links, EASEWeights]  # solutions of a time
@@ -82,7 +85,20 @@ FEATURES = (
     "days_since_last_basket_per_gap",
     "days_since_first_basket",
 )
+CLOCK_FEATURES: tuple[str, ...] = (  # if times tell the hour
+    "hour",
+    "item_at_hour",
+    "item_at_weekday",
+    "own_at_hour",
+    "own_at_hour_recently",
+    "own_at_weekday",
+)
 USER_FEATURES = slice(FEATURES.index("n_baskets"), len(FEATURES))  # the same for all candidates of a snapshot
+
+
+def tells_hours(time: Longs | None) -> bool:
+    """Whether times have a clock: days alone have one hour, and two where the clock is changed in summer."""
+    return time is not None and np.unique(time // HOUR % 24).size > 2
 
 
 class BlockRange(NamedTuple):
@@ -219,7 +235,7 @@ def _compute_block(
         first,
         np.zeros(last - first + 1, np.int64),
         np.empty(n_rows, np.int32),
-        np.empty((n_rows, N_FEATURES), np.float32),
+        np.empty((n_rows, N_FEATURES + N_CLOCK_FEATURES * replay.rules.has_clock), np.float32),
         np.empty(n_rows, np.bool_),
         np.empty((last - first, N_USER_FEATURES), np.float32),
         np.empty(last - first, np.bool_),

@@ -492,7 +492,7 @@ class EventReplay:
         if state is not None:
             return _extend_state(state, self.history.n_items)
         return ReplayState(
-            _empty_stats(self.history.n_items, len(self.rules.windows)),
+            _empty_stats(self.history.n_items, self.rules),
             np.full((3, self.rules.per_source), -1, np.int32),
             np.full(2, BEFORE_ALL),
         )
@@ -554,6 +554,8 @@ def _extend_state(state: ReplayState, n_items: int) -> ReplayState:
     }
     stats["recent"] = np.pad(stats["recent"], ((0, 0), (0, more)))
     stats["experience"] = np.pad(stats["experience"], ((0, more), (0, 0)))
+    if len(stats["clock"]):  # the last row stays the last
+        stats["clock"] = np.insert(stats["clock"], len(stats["clock"]) - 1, np.zeros((more, 31)), axis=0)
     return ReplayState(ItemStats(**stats), state.best.copy(), state.clock.copy())
 
 
@@ -566,7 +568,9 @@ def _copy_state(state: ReplayState) -> ReplayState:
     )
 
 
-def _empty_stats(n: int, n_windows: int) -> ItemStats:
+def _empty_stats(n: int, rules: CandidateRules) -> ItemStats:
+    n_windows = len(rules.windows)
+
     def zeros(*shape: int) -> Doubles:
         return np.zeros(shape)
 
@@ -581,6 +585,7 @@ def _empty_stats(n: int, n_windows: int) -> ItemStats:
         sizes=zeros(n),
         first=np.zeros(n, np.int64),
         experience=zeros(n, 2),
+        clock=np.zeros(((n + 1) * rules.has_clock, 31), np.float32),
     )
 
 
@@ -592,6 +597,7 @@ def _new_scratch(n: int) -> Scratch:
         candidate=candidate,
         purchases=np.zeros(n),
         decayed=np.zeros((n, len(DECAYS) + 1)),
+        own_clock=np.zeros((n, 3)),
         last=last,
         back=back,
         earliest=earliest,
@@ -601,7 +607,7 @@ def _new_scratch(n: int) -> Scratch:
         own_items=np.zeros(n, np.int32),
         all_items=np.arange(n, dtype=np.int32),
         target=np.full(n, -1, np.int64),
-        item_rows=np.zeros((n, 14), np.float32),
+        item_rows=np.zeros((n, 16), np.float32),
         item_experience=np.zeros((n, 2)),
         item_at=np.full(n, BEFORE_ALL),
         window=new_window(n),

@@ -22,7 +22,14 @@ from shortlist.models.base import FitOptions, ModelState, WeightParams
 from shortlist.models.content import ContentRecommender
 from shortlist.models.search_space import Range, Space
 from shortlist.models.two_stage.content import PREFIX, ItemContent
-from shortlist.models.two_stage.features import FEATURES, PROPOSED, USER_FEATURES, compute_features
+from shortlist.models.two_stage.features import (
+    CLOCK_FEATURES,
+    FEATURES,
+    PROPOSED,
+    USER_FEATURES,
+    compute_features,
+    tells_hours,
+)
 from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, WINDOWS, EventReplay
 from shortlist.models.two_stage.training import Examples, collect_examples, train_ensembles
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
@@ -63,6 +70,7 @@ def build_state(
 BASKETS = "the user's baskets"
 BY_PREFIX = {  # the first prefix that fits
     PREFIX: "content of the item",
+    **dict.fromkeys(CLOCK_FEATURES, "hour and weekday"),
     "own_": "own purchases",
     "user_": BASKETS,
     "together_": "bought together",
@@ -143,8 +151,9 @@ class TwoStage(WeightParams, ContentRecommender):
 
     Candidates are items that the user bought before, items often bought together with them or after them,
     best sellers of the last days and of all time, and the items with the highest EASE scores. The trees see
-    48 features of user and item, all computed from events before the prediction time. Scores are log-odds
-    that the user buys the item next. A second ensemble predicts the size of the next basket.
+    48 features of user and item, all computed from events before the prediction time, and six of the hour and
+    the weekday if the times of the data tell the hour. Scores are log-odds that the user buys the item next.
+    A second ensemble predicts the size of the next basket.
 
     With the content of items (`fit(train, items=items)`), items in their first 30 days whose content
     resembles the user's items are candidates too, and the trees see how similar each candidate is to the
@@ -235,7 +244,7 @@ class TwoStage(WeightParams, ContentRecommender):
         return tuple(value) if name == "exclude_features" and isinstance(value, list) else value
 
     def _check_together(self) -> None:
-        features = (*FEATURES, *QUANTITY_FEATURES)
+        features = (*FEATURES, *CLOCK_FEATURES, *QUANTITY_FEATURES)
         unknown = [
             name for name in self.exclude_features if name not in features and not name.startswith(PREFIX)
         ]
@@ -280,7 +289,8 @@ class TwoStage(WeightParams, ContentRecommender):
         if items is not None:
             history = extend_items(history, items)
             content = ItemContent.fit(items, history)
-        return collect_examples(self._replay(history), content, self.n_snapshots, self.negative_rate)
+        replay = self._replay(history, has_clock=tells_hours(train.time))
+        return collect_examples(replay, content, self.n_snapshots, self.negative_rate)
 
     def fit_from_examples(self, examples: Examples) -> Self:
         """Fit on examples computed before; the result is that of `fit` on the same data.
@@ -307,7 +317,7 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> model = model.fit_from_examples(examples)
         """
         replay = examples.replay
-        same = replay.rules[1:] == self._rules(replay.history)[1:]
+        same = replay.rules[1:] == self._rules(replay.history, has_clock=replay.rules.has_clock)[1:]
         if not same or replay.transform != self.weight_transform:
             raise ConfigError(
                 "examples must be computed with the same candidates_per_source, transition_window, decay and "
@@ -336,14 +346,14 @@ class TwoStage(WeightParams, ContentRecommender):
         >>> log_odds, sizes = model.fit_from_examples(examples).predict_examples(examples)
         """
         state: TwoStageState = self._fitted_state()
-        log_odds = state.ranker.raw_scores(self._select(examples.features, examples.content))
+        log_odds = state.ranker.raw_scores(self._select(examples.features, self._names_of(examples)))
         return log_odds, state.size_trees.predict(examples.user_features)
 
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
         return self._train(self._collect(train, options.items))
 
     def _train(self, examples: Examples) -> TwoStageState:
-        columns = self._select(examples.features, examples.content)
+        columns = self._select(examples.features, self._names_of(examples))
         binned = bin_columns(columns, examples.labels, examples.weight)
         del columns
         examples = examples._replace(features=np.empty((0, 0), np.float32))  # most of the memory
@@ -351,33 +361,38 @@ class TwoStage(WeightParams, ContentRecommender):
             n_rounds=self.n_rounds, lr=self.lr, n_leaves=self.n_leaves, min_leaf=self.min_leaf, columns=0.35
         )
         texts = train_ensembles(examples, binned, params, self.n_bags, self.seed)
-        features = self._feature_names(examples.content)
-        return build_state(examples.replay, texts, examples.content, features)
+        return build_state(examples.replay, texts, examples.content, self._names_of(examples))
 
-    def _rules(self, history: Interactions | History) -> CandidateRules:
+    def _rules(self, history: Interactions | History, *, has_clock: bool) -> CandidateRules:
         return CandidateRules(
             np.array(WINDOWS, np.int64) * DAY,
             min(self.candidates_per_source, 2 * history.n_items),  # half of it are still all items
             self.transition_window,
             self.decay,
             history.has_repeats,
+            has_clock,
         )
 
-    def _replay(self, history: History) -> EventReplay:
-        return EventReplay(history, self._rules(history), transform=self.weight_transform)
+    def _replay(self, history: History, *, has_clock: bool) -> EventReplay:
+        rules = self._rules(history, has_clock=has_clock)
+        return EventReplay(history, rules, transform=self.weight_transform)
 
-    def _feature_names(self, content: ItemContent | None) -> tuple[str, ...]:
+    def _feature_names(self, content: ItemContent | None, *, has_clock: bool) -> tuple[str, ...]:
         """All features that are computed."""
         quantities = QUANTITY_FEATURES if self.weight_transform is not None else ()
-        return (*FEATURES, *quantities, *(() if content is None else content.names))
+        clock = CLOCK_FEATURES if has_clock else ()
+        return (*FEATURES, *clock, *quantities, *(() if content is None else content.names))
 
-    def _used_features(self, content: ItemContent | None) -> list[int]:
-        names = self._feature_names(content)
+    def _names_of(self, examples: Examples) -> tuple[str, ...]:
+        """All features of examples."""
+        return self._feature_names(examples.content, has_clock=examples.replay.rules.has_clock)
+
+    def _used_features(self, names: tuple[str, ...]) -> list[int]:
         return [k for k, name in enumerate(names) if name not in self.exclude_features]
 
-    def _select(self, features: Floats, content: ItemContent | None) -> Floats:
+    def _select(self, features: Floats, names: tuple[str, ...]) -> Floats:
         """The columns that the trees use."""
-        return features[:, self._used_features(content)] if self.exclude_features else features
+        return features[:, self._used_features(names)] if self.exclude_features else features
 
     def _observe(self, state: TwoStageState, history: History, new: NewRows | None) -> TwoStageState:
         rules = state.replay.rules._replace(has_repeats=history.has_repeats)
@@ -390,7 +405,8 @@ class TwoStage(WeightParams, ContentRecommender):
 
     def _with_items(self, state: TwoStageState, items: Items, history: History) -> TwoStageState:
         content = None if state.content is None else state.content.update(items, history)
-        return replace(state, history=history, replay=self._replay(history), content=content)
+        replay = self._replay(history, has_clock=state.replay.rules.has_clock)
+        return replace(state, history=history, replay=replay, content=content)
 
     # ------------------------------------------------------------------ serving
     @property
@@ -408,7 +424,7 @@ class TwoStage(WeightParams, ContentRecommender):
         order, blocks = compute_blocks(request, request.candidate_sets())
         for block in blocks:
             numbers = order[block.numbers]
-            log_odds = state.ranker.raw_scores(self._select(block.features, state.content))
+            log_odds = state.ranker.raw_scores(self._select(block.features, state.features))
             owners.append(numbers[row_owners(block.indptr)])
             items.append(block.items)
             values.append(log_odds.astype(np.float32))
@@ -425,26 +441,28 @@ class TwoStage(WeightParams, ContentRecommender):
     def contributions(self, request: RecommendRequest[TwoStageState], items: Ints) -> Contributions:
         """What each group of features adds to the log-odds on the paths through the trees."""
         _, blocks = compute_blocks(request, ItemSets(np.array([0, items.size]), items))
-        content = request.state.content
-        names = [self._feature_names(content)[k] for k in self._used_features(content)]
+        state = request.state
+        names = [state.features[k] for k in self._used_features(state.features)]
         return [
             contributions
             for block in blocks
             for contributions in merge_by_group(
-                names, request.state.ranker.contributions(self._select(block.features, content))
+                names, state.ranker.contributions(self._select(block.features, state.features))
             )
         ]
 
     # ------------------------------------------------------------------ saving
     def _build_state(self, learned: dict[str, Any]) -> TwoStageState:
         content, texts = learned["content"], (*learned["ranker_texts"], learned["size_text"])
-        if learned["features"] != self._feature_names(content):
+        names, has_clock = learned["features"], CLOCK_FEATURES[0] in learned["features"]
+        if names != self._feature_names(content, has_clock=has_clock):
             raise ModelFileError(
                 "this TwoStage was trained on other features than this release computes; fit it again."
             )
         if len(texts) != self.n_bags + 1:
             raise file_error("ranker_texts", f"must hold {self.n_bags} ensembles, got {len(texts) - 1}")
-        state = build_state(self._replay(learned["history"]), texts, content, learned["features"])
-        state.ranker.check_kind("binary", len(self._used_features(content)))
+        replay = self._replay(learned["history"], has_clock=has_clock)
+        state = build_state(replay, texts, content, names)
+        state.ranker.check_kind("binary", len(self._used_features(names)))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state
