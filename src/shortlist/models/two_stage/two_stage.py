@@ -363,7 +363,7 @@ class TwoStage(WeightParams, ContentRecommender):
         texts = train_ensembles(examples, binned, params, self.n_bags, self.seed)
         return build_state(examples.replay, texts, examples.content, self._names_of(examples))
 
-    def _rules(self, history: Interactions | History, *, has_clock: bool) -> CandidateRules:
+    def _rules(self, history: Interactions | History, *, has_clock: bool = False) -> CandidateRules:
         return CandidateRules(
             np.array(WINDOWS, np.int64) * DAY,
             min(self.candidates_per_source, 2 * history.n_items),  # half of it are still all items
@@ -373,11 +373,11 @@ class TwoStage(WeightParams, ContentRecommender):
             has_clock,
         )
 
-    def _replay(self, history: History, *, has_clock: bool) -> EventReplay:
+    def _replay(self, history: History, *, has_clock: bool = False) -> EventReplay:
         rules = self._rules(history, has_clock=has_clock)
         return EventReplay(history, rules, transform=self.weight_transform)
 
-    def _feature_names(self, content: ItemContent | None, *, has_clock: bool) -> tuple[str, ...]:
+    def _feature_names(self, content: ItemContent | None, *, has_clock: bool = False) -> tuple[str, ...]:
         """All features that are computed."""
         quantities = QUANTITY_FEATURES if self.weight_transform is not None else ()
         clock = CLOCK_FEATURES if has_clock else ()
