@@ -1,4 +1,4 @@
-"""Tables of content.md, from the JSON files of the benchmarks; see tables.py."""
+"""Tables of content in results.md, from the JSON files of the benchmarks; see tables.py."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,21 +33,3 @@ def papers(found: Found, p_text: Callable[[float], str]) -> Rows:
 
         f1 = (cell(key, 4) for key in ("fixed", "threshold", "expected"))
         yield name, str(n), cell("recall", 3), *f1, f"{mean['gain']:+.1%}", p_text(run["p"])
-
-
-def draws(found: Found) -> Rows:
-    """ContentProfile on every draw of the hidden articles."""
-    by_draw = found["models"]["ContentProfile"]["draws"]
-    yield "draw", "recall@100", "best fixed N", "ExpectedF1", "gain", "useful messages a day, times as many"
-    for number, day in enumerate(found["days"]):
-        recall, fixed, expected, gain = (
-            by_draw[key][number] for key in ("recall", "fixed", "expected", "gain")
-        )
-        yield (
-            str(number + 1),
-            f"{recall:.3f}",
-            f"{fixed:.4f}",
-            f"{expected:.4f}",
-            f"{gain:+.1%}",
-            f"{day['ratio']:.2f}",
-        )

@@ -1,4 +1,4 @@
-"""Tables of performance.md, from the JSON files of the benchmarks; see tables.py."""
+"""Tables of speed in results.md, from the JSON files of the benchmarks; see tables.py."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -33,13 +33,6 @@ def train(found: Found) -> Rows:
                 )
 
 
-def growth(found: Found) -> Rows:
-    """Cost per row as the data grows."""
-    yield ("rows", "processor nanoseconds per row and epoch")
-    for point in found["growth"]:
-        yield (f"{point['rows'] / 1e6:.1f} million", f"{point['processor_ns_per_interaction']:.0f}")
-
-
 def recommend(found: Found) -> Rows:
     """Retrieval speed (benchmarks/recommend.py)."""
     labels = {
@@ -68,39 +61,6 @@ def recommend(found: Found) -> Rows:
             )
 
 
-def single(found: Found) -> Rows:
-    """Latency for one user."""
-    yield ("one user, index prepared, processor time", "27,000 items", "1,000,000 items")
-    for name, label in (
-        ("one_user_top_20", "top 20"),
-        ("one_user_dynamic", "above the boundary"),
-        ("one_user_dynamic_max_100", "… `max_items=100`"),
-    ):
-        cases = [found[key].get(name) for key in ("items_27k", "items_1m")]
-        yield (label, *("" if case is None else f"{case['median_ms']:.1f} ms" for case in cases))
-
-
-def rest(training: Found, lists: Found) -> Rows:
-    """Other measurements."""
-    memory, index = lists["memory"], lists["items_27k"]["top_20_bpr"]["index_seconds"]
-    yield ("measurement", "value")
-    rate = training["hrm_rows_per_processor_second"]
-    yield ("rows per processor second of `HRM`, in one epoch", f"{rate / 1e6:.1f} million")
-    yield (
-        "building and choosing the index over 27,000 items, on a busy machine",
-        f"{index:.1f} processor seconds",
-    )
-    trees = lists["trees"]
-    each, ratio = trees["ns_per_row_and_tree"]["ours"], trees["ratio_to_lightgbm"]
-    yield (
-        "evaluating one tree of `TwoStage` for one candidate, one core",
-        f"{each:.0f} ns, {ratio:.1f} times as fast as LightGBM",
-    )
-    for size in ("few", "many"):
-        users, peak = memory[f"users_{size}"], memory[f"mb_{size}"]
-        yield (f"peak memory while streaming the lists of {users:,} users", f"{peak:,.0f} MB")
-
-
 def lists(found: Found) -> Rows:
     """Lists of TwoStage for many users at one time (benchmarks/waiting.py)."""
     titles = {"0.5": "generated, 0.5 million rows", "online-retail": "Online Retail", "ta-feng": "Ta-Feng"}
@@ -108,18 +68,6 @@ def lists(found: Found) -> Rows:
     for key, title in titles.items():
         run = found["lists"][key]
         yield (title, f"{run['users']:,}", f"{run['users_per_processor_second']:,.0f}")
-
-
-def two_stage_growth(found: Found) -> Rows:
-    """How the cost of fitting TwoStage grows with the rows (benchmarks/waiting.py)."""
-    yield ("rows", "processor seconds", "microseconds per row", "peak memory")
-    for now in found["growth"].values():
-        yield (
-            f"{now['rows'] / 1e6:.1f} million",
-            f"{now['seconds']:.0f}",
-            f"{now['microseconds_per_row']:.0f}",
-            f"{now['peak_mib']:,.0f} MiB",
-        )
 
 
 def automatic(found: Found) -> Rows:

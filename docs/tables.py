@@ -1,7 +1,7 @@
 """Write the tables of the pages and of the README from the JSON files of the benchmarks.
 
 python docs/tables.py             # after a benchmark; the tests fail while a page and the JSON disagree
-python docs/tables.py --examples  # also update the output of the example scripts in examples.md
+python docs/tables.py --examples  # also update the output of the example scripts in examples/README.md
 """
 
 import json
@@ -22,7 +22,7 @@ import scale_tables
 from shortlist.core.options import describe_options
 from shortlist.serve.config import ServeConfig
 
-EXAMPLES = Path(__file__).with_name("examples.md")
+EXAMPLES = Path(__file__).parents[1] / "examples" / "README.md"
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 Rows = Iterator[tuple[str, ...]]
 
@@ -65,27 +65,6 @@ def cutoffs() -> Rows:
     confident = (found[key]["most_confident_70%"] for key in DATASETS)
     cells = (f"{s['chosen on validation']['mean']:.3f} ({s['fixed N']['mean']:.3f})" for s in confident)
     yield ("most confident 70% of users (fixed N on the same users)", *cells)
-
-
-def earlier() -> Rows:
-    """Cutoffs at earlier snapshots, where there are more lists."""
-    found = [results("dynamic_lists")[key]["earlier_snapshots"] for key in DATASETS]
-    yield ("F1 at earlier snapshots", *DATASETS.values())
-    yield ("lists (users)", *(f"{run['lists']:,} ({run['users']:,})" for run in found))
-    yield ("fixed N", *(f"{run['fixed N']:.4f}" for run in found))
-    for size, label in (("history", "predicted"), ("both", "from the candidates and the predicted rest")):
-        runs = [run[f"expected F1, size from {size}"] for run in found]
-        gains = [run["f1"] / whole["fixed N"] - 1 for run, whole in zip(runs, found, strict=True)]
-        cells = (
-            f"{run['f1']:.4f}, {gain:+.1%}, {_p(run['p'])}" for run, gain in zip(runs, gains, strict=True)
-        )
-        yield (f"expected F1, n {label}, not calibrated", *cells)
-    yield ("oracle", *(f"{run['oracle']:.4f}" for run in found))
-    shares = (
-        (run["f1"] - whole["fixed N"]) / (whole["oracle"] - whole["fixed N"])
-        for run, whole in zip(runs, found, strict=True)
-    )
-    yield ("gap recovered", *(f"{share:.1%}" for share in shares))
 
 
 STRICT = {
@@ -185,36 +164,6 @@ def boundary() -> Rows:
 
 def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
-
-
-def _by_dataset(part: str, first: str) -> Rows:
-    found = results("dynamic_lists")
-    yield (first, *DATASETS.values())
-    runs = [found[key][part] for key in DATASETS]
-    for name in runs[0]:
-        yield (name, *(f"{run[name]['fixed N']:.4f} / {run[name]['dynamic']:.4f}" for run in runs))
-
-
-def ablation() -> Rows:
-    """F1 without a group of features."""
-    return _by_dataset("ablation_at_earlier_snapshots", "removed features")
-
-
-def curve() -> Rows:
-    """F1 with a share of the training examples."""
-    return _by_dataset("learning_curve_on_validation", "share of the examples")
-
-
-def gap() -> Rows:
-    """Gap recovered on validation, and what limits it."""
-    found = results("dynamic_lists")
-    yield ("gap recovered on validation", *DATASETS.values())
-    for name, label in (
-        ("predicted size", "predicted basket size"),
-        ("true size", "true basket size"),
-        ("simulated baskets", "baskets simulated from its own probabilities"),
-    ):
-        yield (label, *(f"{found[key]['gap_on_validation'][name]:.1%}" for key in DATASETS))
 
 
 def serve() -> Rows:
@@ -335,25 +284,17 @@ def passages() -> Rows:
 
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided, "decided": decided},
-    "performance.md": {
-        "train": lambda: performance_tables.train(results("train")),
-        "growth": lambda: performance_tables.growth(results("train")),
-        "recommend": lambda: performance_tables.recommend(results("recommend")),
-        "single": lambda: performance_tables.single(results("recommend")),
-        "lists": lambda: performance_tables.lists(results("waiting")),
-        "two_stage_growth": lambda: performance_tables.two_stage_growth(results("waiting")),
-        "automatic": lambda: performance_tables.automatic(results("waiting")),
-        "rest": lambda: performance_tables.rest(*map(results, ("train", "recommend"))),
-    },
     "results.md": {
         "cutoffs": cutoffs,
-        "earlier": earlier,
         "strict": strict,
         "published": published,
         "boundary": boundary,
-        "ablation": ablation,
-        "curve": curve,
-        "gap": gap,
+        "content": lambda: content_tables.content(results("content")),
+        "papers": lambda: content_tables.papers(results("papers"), _p),
+        "train": lambda: performance_tables.train(results("train")),
+        "recommend": lambda: performance_tables.recommend(results("recommend")),
+        "lists": lambda: performance_tables.lists(results("waiting")),
+        "automatic": lambda: performance_tables.automatic(results("waiting")),
     },
     "production.md": {"serve": serve, "settings": settings},
     "guarantees.md": {
@@ -365,11 +306,6 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))
         ),
         "sample_curve": lambda: scale_tables.sample_curve(results("spark")),
-    },
-    "content.md": {
-        "content": lambda: content_tables.content(results("content")),
-        "papers": lambda: content_tables.papers(results("papers"), _p),
-        "draws": lambda: content_tables.draws(results("papers")),
     },
     "evaluation.md": {"money": money},
     "../README.md": {
