@@ -95,6 +95,8 @@ def test_examples_in_every_help_run(capsys, tmp_path, monkeypatch):
     split.valid.to_frame().write_parquet(tmp_path / "next.parquet")
     later = split.test.to_frame().with_columns(pl.col("timestamp").dt.offset_by("1y"))
     later.write_parquet(tmp_path / "next_week.parquet")
+    (tmp_path / "optout.csv").write_text("user_id\nu1\n")
+    (tmp_path / "sent.csv").write_text("user_id,timestamp\nu2,2024-06-28\n")
     (tmp_path / "lists").mkdir()
     sl.PersonalFrequency().fit(split.train).recommend(N=3).write(tmp_path / "lists" / "1.parquet")
     store = EventStore(load_config({"model": "shop.shortlist"}).database)

@@ -115,7 +115,7 @@ class TestSource:
     def test_malformed_source_in_a_model_is_refused(self, read, tmp_path, monkeypatch):
         model = sl.Popularity().fit(read(ORDERS))
         object.__setattr__(model.history_, "source", DataSource("", {"user_id": 5}))
-        with pytest.raises(ModelFileError, match="must hold names of columns"):
+        with pytest.raises(ModelFileError, match=r"'history\.source\.columns' must be a dictionary"):
             sl.load_model(model.save(tmp_path / "shop.shortlist"))
 
     def test_many_and_strange_columns_stay_on_one_line(self):

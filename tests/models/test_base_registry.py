@@ -66,7 +66,6 @@ def test_models_that_fit_tries_and_why_it_leaves_some_out():
     assert tried == {
         "Popularity",
         "PersonalFrequency",
-        "BPRMF",
         "DKHRM",
         "TIFUKNN",
         "EASE",

@@ -179,7 +179,7 @@ def test_data_without_rows_is_rejected(name):
     for strange in (np.eye(3), "events.csv", None):
         with pytest.raises(DataError, match=f"interactions must be .* got {type(strange).__name__}"):
             model(name).fit(strange)
-    with pytest.raises(DataError, match=r"^Interactions\.from_frame: .*did you mean 'itemm'"):
+    with pytest.raises(DataError, match=r"must have a column 'item_id' .*did you mean 'itemm'"):
         model(name).fit(pl.DataFrame({"user": [1, 2], "itemm": [1, 2]}))
 
 

@@ -1,5 +1,7 @@
 """The answer of every route against the schema that the service publishes."""
 
+import time
+
 import jsonschema
 import pytest
 
@@ -125,8 +127,14 @@ def test_a_saved_cutoff_cuts_lists_over_http(live):
     }
     assert lengths == list(table.values())
     sl.cutoff.FixedN(N=1).save(live.folder / "cut.shortlist")  # replaced: it is read again
-    again = live.post("/v1/cut", json=body).json()["lists"]
-    assert [len(row["items"]) for row in again] == [1, 1, 1]
+
+    def lengths_now():
+        return [len(row["items"]) for row in live.post("/v1/cut", json=body).json()["lists"]]
+
+    deadline = time.monotonic() + 20  # it is read again within `poll` seconds
+    while lengths_now() != [1, 1, 1] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert lengths_now() == [1, 1, 1]
     assert live.post("/v1/cut", json=body | {"cutoff": "shop"}).status_code == 409  # a model, not a cutoff
     assert live.post("/v1/cut", json=body | {"cutoff": "none"}).status_code == 404
     (live.folder / "cut.shortlist").unlink()

@@ -349,11 +349,6 @@ class TestWork:
             return parse(*arguments)
 
         monkeypatch.setattr(app, "parse_events", noted)
-        for n in (2, 2_000):
-            answer = client.post("/v1/events", json={"events": [event(f"n{n}-{at}") for at in range(n)]})
-            assert (answer.status_code, answer.json()["accepted"]) == (200, n)
-        assert threads[0] != threads[1]
-        assert threads[1].startswith("large-body")
         body = {"users": ["u1", "u2"], "N": 3}
         small = client.post("/v1/recommend", json=body).json()
         large = client.post("/v1/recommend", json=body | {"exclude": ["nothing"] * 20_000}).json()
@@ -361,6 +356,11 @@ class TestWork:
         assert "20,000 of 20,000 items are unknown" in large["notes"][0]
         wrong = client.post("/v1/recommend", json=body | {"exclude": [1.5] * 20_000})
         assert wrong.status_code == 422
+        for n in (2, 2_000):
+            answer = client.post("/v1/events", json={"events": [event(f"n{n}-{at}") for at in range(n)]})
+            assert (answer.status_code, answer.json()["accepted"]) == (200, n)
+        assert threads[0] != threads[1]
+        assert threads[1].startswith("large-body")
         bodies = fit_body()
         bodies["lists"] *= 30
         answer = guarded.post("/v1/cut/fit", json=bodies, headers=guarded.bearer("admin"))

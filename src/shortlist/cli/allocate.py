@@ -221,7 +221,7 @@ def write_lists(lists: "RankedLists", out: Path, content: "Items | None") -> Non
         except ImportError:
             raise ConfigError(
                 ".xlsx needs the package xlsxwriter, which is not installed; pip install "
-                "'shortlist[excel]', or write .csv."
+                "xlsxwriter, or write .csv."
             ) from None
         temporary.write_bytes(sheet.getvalue())
 

@@ -199,20 +199,23 @@ def empty_example(result: "ModelReport", user_id: object) -> "list[RankedList]":
 
 def show_comparison(result: "ModelReport") -> None:
     """Print what the comparison means, and its table."""
+    from shortlist.models.counting import MOST_OFTEN
+
     rows = []
     for name, report in result.reports.items():
         test = result.comparison.results.get((name, "f1"))
         gain = "" if test is None else f"{test.difference:+.4f} [{test.low:+.4f}, {test.high:+.4f}]"
         length = f"{report.mean('length'):.1f}"
         share = f"{report.hits.sum() / max(report.lengths.sum(), 1):.1%}"
-        rows.append((name, f"{report.f1:.4f}", gain, length, share))
+        label = "taken most often" if name.startswith(MOST_OFTEN) else name
+        rows.append((label, f"{report.f1:.4f}", gain, length, share))
     show_text("")
     show_paragraph(result.headline())
     show_text("")
     show_table(
         ("stopping rule", "F1", "difference, 95%", "length", "precision"),
         rows,
-        title=f"F1 over all test users; both rules end the ranking of {type(result.model).__name__}",
+        title=f"F1 over all test users; the first two end the ranking of {type(result.model).__name__}",
     )
     show_paragraph(f"Stopping rule: {result.stopping_rule}")
     _, _, selected = result.selective_f1(result.selected)

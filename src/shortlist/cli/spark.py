@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REACH_SECONDS = 10.0  # to connect to the address of a master
+MASTER = re.compile(r"local(\[.*\])?|local-cluster\[.*\]|yarn|(spark|k8s)://.+")
 
 
 def open_session(master: str) -> "SparkSession":
@@ -23,6 +24,12 @@ def open_session(master: str) -> "SparkSession":
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError("Spark needs pyspark; run pip install pyspark") from None
+    if not MASTER.fullmatch(master):  # before Java is started
+        raise ConfigError(
+            f"Spark at {master!r:.80} cannot be used: it is no address of a master; use local[2], "
+            "spark://host:7077, k8s://… or yarn.",
+            parameter="spark",
+        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     try:
         if master.startswith("spark://"):  # Spark itself would wait for minutes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from shortlist.core.options import is_number
+from shortlist.core.options import explain_keywords, is_number
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.cutoff.allocation import (
     candidate_values,
@@ -58,6 +58,7 @@ class SparkAllocation(NamedTuple):
     n_items: int
 
 
+@explain_keywords
 def allocate(
     df: "DataFrame",
     *,

@@ -11,7 +11,7 @@ from shortlist.auto.fit import fit as fit_in_memory
 from shortlist.auto.progress import show_progress
 from shortlist.auto.sample import SampleGrowth
 from shortlist.auto.validation import hold_out
-from shortlist.core.options import Count, check_value
+from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.columns import parse_duration
 from shortlist.data.files import collect_arrow, read_interactions, spark_columns
@@ -27,6 +27,7 @@ OUTSIDE_SHARE = 0.2  # at most this share of all users
 PLACE = "shortlist_place"  # a number from 0 to 1, the same for all rows of a user
 
 
+@explain_keywords
 def fit(
     df: "DataFrame",
     *,

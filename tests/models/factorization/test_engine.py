@@ -46,7 +46,7 @@ def test_same_seed_same_bits_on_any_number_of_threads(name, changed):
     one, two, four = on_threads(1, 2, 4, run=lambda: bits(fit(name, crowd(), n_epochs=7, lr=0.05, **changed)))
     assert one == two == four
     other = bits(fit(name, crowd(), n_epochs=7, lr=0.05, seed=1, **changed))
-    assert all(other[part] != one[part] for part in ("user", "item"))
+    assert all(other[part] != one[part] for part in ("parameters.user", "parameters.item"))
 
 
 @pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
