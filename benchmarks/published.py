@@ -5,7 +5,7 @@
     python benchmarks/published.py --data ta-feng
 
 Rankers: GP-TopFreq, TIFU-KNN and UP-CF, each at its best N of validation; the last two are tuned there with
-twelve trials each; `TwoStage` has its default settings. Stopping rules on the ranking of `TwoStage`: the best
+twelve trials each; `TwoStage` has its default settings. Cutoffs on the ranking of `TwoStage`: the best
 N, PerK, and the expected F1 that is chosen on validation. PerK calibrates each user on one basket, so its
 prior cannot be evaluated on that basket: for each of three priors it is fitted on the basket before the
 validation basket and evaluated on the validation basket; then it is fitted on the latter with the best prior.
@@ -85,7 +85,7 @@ def choose_prior(split: Split, valid: RankedLists) -> dict[str, float]:
 
 
 def evaluate_cutoffs(split: Split, seed: int, prior: float | None) -> tuple[Values, dict[str, Any]]:
-    """The stopping rules on the ranking of TwoStage, and what was chosen."""
+    """The cutoffs on the ranking of TwoStage, and what was chosen."""
     valid = candidates(sl.TwoStage(seed=seed), split.train, split.valid)
     test = candidates(sl.TwoStage(seed=seed), split.train_valid, split.test)
     choice = choose_cutoff(valid, split.valid, split.train, default_cutoffs(N_CANDIDATES))

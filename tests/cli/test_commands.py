@@ -246,13 +246,13 @@ def test_no_report_without_validation(capsys, tmp_path, monkeypatch):
 def test_no_report_without_a_stopping_rule(capsys, tmp_path, monkeypatch, flags):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "sample", *flags, "--cutoff", "none", "--report", "r.html"]) == 2
-    assert "--report needs a stopping rule" in capsys.readouterr().err
+    assert "--report needs a cutoff" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
 def test_report_without_a_cutoff_is_about_the_boundary(tmp_path, capsys):
     words = ["fit", "sample", "--model", "DKBPRMF", *QUICK, "--cutoff", "none", "--out", tmp_path / "model"]
-    assert "Stopping rule: expected-F1 boundary" in run(capsys, *words, "--report", tmp_path / "r.html")
+    assert "Cutoff: expected-F1 boundary" in run(capsys, *words, "--report", tmp_path / "r.html")
     assert sl.load_model(tmp_path / "model").cutoff_ is None
     assert "Learned boundary" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
@@ -405,7 +405,7 @@ def test_validation_by_time_is_passed_to_sl_fit(capsys, tmp_path):
 
 def test_model_without_cutoff_and_boundary_asks_for_n(capsys, tmp_path):
     out = run(capsys, "fit", "sample", "--quick", "--model", "Popularity", "--out", tmp_path / "m")
-    assert "Stopping rule: none; shortlist recommend needs --N" in out
+    assert "Cutoff: none; shortlist recommend needs --N" in out
 
 
 def test_unwritable_path_is_refused_before_training(trained, capsys):

@@ -158,7 +158,7 @@ def test_recommend_prices_items_with_the_saved_probabilities(folder, capsys):
         ),
         ("f1", ["--floor", "0.1", "--coverage", "0.1"], "exclude each other"),
         ("f1", ["--cutoff", "ExpectedF1"], "--cutoff must be boundary or a file .*shortlist fit --cutoff"),
-        ("none", [], "has no stopping rule; pass --N 10 .*shortlist fit with --cutoff ExpectedF1"),
+        ("none", [], "has no cutoff; pass --N 10 .*shortlist fit with --cutoff ExpectedF1"),
         ("f1", ["--at", "tomorrow"], "at must be a date.*'tomorrow'"),
         ("f1", ["--N", "0"], "N must be a whole number of at least 1, got 0"),
         ("f1", ["--min_items", "5", "--max_items", "3"], "min_items must not exceed"),
@@ -239,7 +239,7 @@ def test_the_stopping_rule_is_printed_with_its_settings(tmp_path, capsys):
     saved = tmp_path / "m.shortlist"
     _, out, _ = run(capsys, *FIT, "--cutoff", "FixedN", "--out", saved)
     N = sl.load_model(saved).cutoff_.N_
-    assert f"Stopping rule: FixedN() fitted: N={N}" in out
+    assert f"Cutoff: FixedN() fitted: N={N}" in out
     _, out, _ = run(capsys, *FIT, "--coverage", "0.5", "--out", saved)
     assert "ExpectedF1(coverage=0.5)" in out
     assert "not compared with other cutoffs" in out

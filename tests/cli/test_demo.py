@@ -35,7 +35,7 @@ def test_sample_is_used_without_a_network(offline, capsys):
         "sample." in err
     )
     assert "Test set: the last basket of 300 users" in out
-    assert "Stopping rule: ExpectedF1" in out
+    assert "Cutoff: ExpectedF1" in out
     assert "the generated sample: 13,786 rows, 300 users, 140 items." in out
     assert "best fixed N = " in out
     assert "the list ends here" in out

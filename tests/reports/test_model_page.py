@@ -24,7 +24,7 @@ SECTIONS = [
     "List lengths and confidence",
     "Recommending to fewer users",
     "Accuracy of the probabilities",
-    "All stopping rules",
+    "All cutoffs",
     "The data",
     "Method",
     "Terms",
@@ -107,7 +107,7 @@ def test_page_has_all_sections_and_loads_nothing(page):
 def test_page_explains_the_test_set_and_the_stopping_rule(report, page):
     text = " ".join(page.split())
     assert f"The last basket of {report.selected.n_users} users" in text
-    assert "<th>Stopping rule</th><td>ExpectedF1. " in text
+    assert "<th>Cutoff</th><td>ExpectedF1. " in text
     assert (
         f"Skipping the least certain 30% of users gives F1 {report.selective_f1(report.selected)[2]:.4f}"
         in text

@@ -54,7 +54,7 @@ SETTABLE = ("model", "set", "seed", "config")  # by environment variables, besid
 COMMANDS = {
     "demo": "Train on a shop's purchases and compare dynamic list lengths with the best fixed N.",
     "check": "Show what is in a file before a model learns from it, and what is in doubt.",
-    "fit": "Train a model, choose a stopping rule on validation data, and save both.",
+    "fit": "Train a model, choose a cutoff on validation data, and save both.",
     "recommend": "Recommend lists from a saved model.",
     "cut": "Choose where the lists of any ranker or search engine end.",
     "allocate": "Write to whom it pays, and show what they are most likely to take.",

@@ -123,7 +123,7 @@ def cut_command(
 ) -> None:
     """Choose where the lists of any ranker or search engine end.
 
-    With --truth, a stopping rule is chosen and tested on users it was not fitted
+    With --truth, a cutoff is chosen and tested on users it was not fitted
     on. The lists of --new are written to --out. With --cutoff, a saved rule is
     used as it is.
 

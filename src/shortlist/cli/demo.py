@@ -134,7 +134,7 @@ def find_ready_model(data: "Interactions") -> Path:
 
 
 def train_and_compare(name: str, split: "Split", *, filter_seen: bool) -> "ModelReport":
-    """Train a model and its cutoff on all but the last baskets, and compare stopping rules on those."""
+    """Train a model and its cutoff on all but the last baskets, and compare cutoffs on those."""
     from shortlist.auto.progress import show_progress
     from shortlist.auto.validation import Holdout, Validation
     from shortlist.reports.model_report import build_model_report
@@ -213,11 +213,11 @@ def show_comparison(result: "ModelReport") -> None:
     show_paragraph(result.headline())
     show_text("")
     show_table(
-        ("stopping rule", "F1", "difference, 95%", "length", "precision"),
+        ("cutoff", "F1", "difference, 95%", "length", "precision"),
         rows,
         title=f"F1 over all test users; the first two end the ranking of {type(result.model).__name__}",
     )
-    show_paragraph(f"Stopping rule: {result.stopping_rule}")
+    show_paragraph(f"Cutoff: {result.stopping_rule}")
     _, _, selected = result.selective_f1(result.selected)
     _, _, fixed = result.selective_f1(result.fixed)
     show_paragraph(

@@ -70,9 +70,9 @@ class FitFlags:
     trials
         Settings to try for each model; 1 if there is no flag.
     metric
-        Metric for choosing the model and the stopping rule; value with --gain and --cost, else f1.
+        Metric for choosing the model and the cutoff; value with --gain and --cost, else f1.
     cutoff
-        Stopping rule; auto: the best on validation data; for a single model, ExpectedF1.
+        Cutoff; auto: the best on validation data; for a single model, ExpectedF1.
     seen
         Whether items from the history may be recommended.
     validation
@@ -128,7 +128,7 @@ def fit_command(
     reading: Reading = BY_NAME,
     json: Json = False,
 ) -> None:
-    """Train a model, choose a stopping rule on validation data, and save both.
+    """Train a model, choose a cutoff on validation data, and save both.
 
     Without --model and hyperparameters, all suitable models are compared on the
     last baskets of the users and the best one is used, as by sl.fit in Python
@@ -249,9 +249,7 @@ class _Settings:
             not self.single
             or not build_model(*choose_model(self.flags.model, self.params, data)).has_boundary
         ):
-            raise ConfigError(
-                "--report needs a stopping rule, which --cutoff none removes; drop one of them."
-            )
+            raise ConfigError("--report needs a cutoff, which --cutoff none removes; drop one of them.")
 
     def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
         """Train on `rows`; the default model is chosen from all of `data`."""
@@ -401,7 +399,7 @@ def print_summary(model: "Recommender", path: Path, report: Path | None, seconds
     rule = about["stopping_rule"] or other
     show_text(f"{about['class']}, trained on {about['rows']:,} rows: {name}")
     show_text(f"Choosing and training took {seconds} s")
-    show_text(f"Stopping rule: {rule}")
+    show_text(f"Cutoff: {rule}")
     if lists is not None:
         show_text(describe_empty(about["empty_lists"], len(lists), model.history_.active_users.size))
     if report is not None:

@@ -95,7 +95,7 @@ def recommend_command(
     why it ends.
 
     Lists may be empty: --coverage, --floor, --gain and --cost change the saved
-    stopping rule without training again.
+    cutoff without training again.
 
     For example:
       shortlist recommend shop.shortlist --user u1 u2
@@ -219,13 +219,13 @@ def pick_cutoff(
     if options.cutoff is not None and not Path(options.cutoff).exists():
         raise ConfigError(
             f"--cutoff must be boundary or a file with a fitted cutoff, got {options.cutoff!r:.80}, which is "
-            "no file; to choose a stopping rule by name, run shortlist fit --cutoff."
+            "no file; to choose a cutoff by name, run shortlist fit --cutoff."
         )
     cutoff = saved if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
     chosen = adjust_cutoff(model, cutoff, cutoff_flags)
     if chosen is None and not model.has_boundary:
         raise ConfigError(
-            f"this {type(model).__name__} has no stopping rule; pass --N 10 for lists of one length, or run "
+            f"this {type(model).__name__} has no cutoff; pass --N 10 for lists of one length, or run "
             "shortlist fit with --cutoff ExpectedF1."
         )
     return "auto" if chosen is None else chosen

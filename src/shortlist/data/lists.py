@@ -112,7 +112,7 @@ REASON_TEXT = {
     "unknown_user": "unknown user",
     "fallback": "this user has no list, so the most popular items are shown",
     "below_floor": "even the best list has too low an expected utility",
-    "all_candidates": "all candidates that the stopping rule considered are in the list",
+    "all_candidates": "all candidates that the cutoff considered are in the list",
     "below_price": "the next item is worth less than items that others are shown instead",
     "item_limit": "the next item is shown to as many users as its limit allows",
     "group_limit": "the list has as many items of the next item's group as the limit allows",

@@ -1,4 +1,4 @@
-"""The content of the model report: one ranking, several stopping rules, evaluated on the test baskets."""
+"""The content of the model report: one ranking, several cutoffs, evaluated on the test baskets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -66,15 +66,15 @@ class UserGroup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ModelReport:
-    """The lists of the test users under several stopping rules; nothing was fitted or chosen on `truth`."""
+    """The lists of the test users under several cutoffs; nothing was fitted or chosen on `truth`."""
 
     data: str  # name of the dataset
     model: Recommender | None  # fitted on `history`; None for candidates of another ranker
     history: Interactions | None
     truth: Interactions
-    lists: Mapping[str, RankedLists]  # by name of the stopping rule; the first is the fixed N
+    lists: Mapping[str, RankedLists]  # by name of the cutoff; the first is the fixed N
     fixed_lengths: tuple[int, ...]  # the fixed N; several, ascending, if folds of users have different ones
-    main: str  # name of the stopping rule that the report is about
+    main: str  # name of the cutoff that the report is about
     cutoff: Cutoff | Literal["boundary"]  # of the main lists; "boundary": learned by the model
     top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
     max_items: int = N_CANDIDATES  # per list
@@ -86,7 +86,7 @@ class ModelReport:
 
     @cached_property
     def reports(self) -> dict[str, Report]:
-        """The evaluation of each stopping rule."""
+        """The evaluation of each cutoff."""
         return {name: self.evaluate(lists) for name, lists in self.lists.items()}
 
     def evaluate(self, lists: RankedLists) -> Report:
@@ -135,7 +135,7 @@ class ModelReport:
 
     @cached_property
     def comparison(self) -> Comparison:
-        """Each stopping rule against the fixed N."""
+        """Each cutoff against the fixed N."""
         others = ("ndcg",) if self.money is None else ("f1",)
         return compare(self.reports, metrics=(self.metric, *others), max_items=self.max_items)
 
@@ -267,7 +267,7 @@ class ModelReport:
 
     @property
     def stopping_rule(self) -> str:
-        """The stopping rule of the main lists, in words."""
+        """The cutoff of the main lists, in words."""
         if self.cutoff == "boundary":
             return BOUNDARY_RULE
         name = type(self.cutoff).__name__
@@ -278,7 +278,7 @@ class ModelReport:
 
     @property
     def is_significant(self) -> bool:
-        """Whether the main lists and the fixed N differ, after correction for all stopping rules."""
+        """Whether the main lists and the fixed N differ, after correction for all cutoffs."""
         row = self.comparison.tests.filter(model=self.main, metric=self.metric)
         return bool(row["p_bootstrap_holm"][0] <= 1 - self.comparison.level)
 

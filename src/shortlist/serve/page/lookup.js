@@ -30,7 +30,7 @@ export async function lookup(view) {
   const form = h("form", { class: "card", onsubmit: (event) => { event.preventDefault(); ask(); } },
     h("div", { class: "row" },
       field("User id", user),
-      field("Stopping rule", first),
+      field("Cutoff", first),
       field("Compare with", second),
       h("button", {}, "Show list")),
     examples,
@@ -130,7 +130,7 @@ function listCard(list, answer, choice) {
   const why = list.explanation || list.reason || "";
   return h("section", { class: "card" },
     h("h2", {}, title(list)),
-    h("p", { class: "muted" }, `Stopping rule: ${ENDS.find(([value]) => value === choice)[1]}${choice === "auto" ? ` (${answer.cutoff})` : ""}.`),
+    h("p", { class: "muted" }, `Cutoff: ${ENDS.find(([value]) => value === choice)[1]}${choice === "auto" ? ` (${answer.cutoff})` : ""}.`),
     answer.notes.map((note) => message(note)),
     h("table", { class: "list" },
       h("caption", { class: "unseen" }, "Items of the list, then the items that were left out"),
