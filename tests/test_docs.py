@@ -185,3 +185,14 @@ def test_reference_lists_every_public_name():
     more |= {f"testing.check_{what}" for what in ("model", "cutoff", "metric")}
     more |= {"evaluation.experiment.ExperimentPlan", "evaluation.experiment.ExperimentReport"}
     assert listed - public_names() <= more
+
+
+def test_stable_names_stay():
+    """A name leaves tests/stable_names.txt only with a release that says so in the change log."""
+    stable, is_stable = set(), False
+    for line in (ROOT / "docs/api.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            is_stable = "(provisional)" not in line
+        elif is_stable and line.startswith("::: shortlist."):
+            stable.add(line.removeprefix("::: shortlist."))
+    assert sorted(stable) == (ROOT / "tests/stable_names.txt").read_text().split()
