@@ -5,6 +5,7 @@ import json
 import polars as pl
 import pytest
 
+import shortlist as sl
 from shortlist.cli import main
 from shortlist.cutoff import FixedN
 from shortlist.data.lists import RankedLists
@@ -42,3 +43,17 @@ def test_files_screen_and_library_agree(name, tmp_path, capsys):
     assert main([str(word) for word in words]) == 0
     (shown,) = json.loads(capsys.readouterr().out)
     assert shown["items"] == list(lists["u03"].items)
+
+
+def test_probabilities_are_shown_only_if_they_were_calibrated(tmp_path, capsys):
+    split = sl.split.last_basket(sl.load_dataset("sample"))
+    model = sl.DKBPRMF(n_epochs=5, n_factors=8, seed=1).fit(split.train)
+    lists = model.recommend(N=20, at=split.valid, filter_seen=False)
+    for calibration, is_shown in (("none", False), ("platt", True)):
+        cutoff = sl.cutoff.ExpectedF1(calibration=calibration, n_candidates=20)
+        model.set_cutoff(cutoff.fit(lists, split.valid, history=split.train))
+        path = model.save(tmp_path / f"{calibration}.shortlist")
+        assert main(["recommend", str(path), "--user", "u1"]) == 0
+        out = capsys.readouterr().out
+        assert ("probability" in out) == is_shown
+        assert ("score" in out) != is_shown

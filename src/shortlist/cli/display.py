@@ -66,8 +66,12 @@ def list_table(
     relevant: Collection[Any] = (),
     max_rows: int | None = None,
     max_withheld: int | None = None,
+    is_calibrated: bool = True,
 ) -> "Table":
-    """The list, a line where it ends, and the next candidates; ✓ marks relevant items."""
+    """The list, a line where it ends, and the next candidates; ✓ marks relevant items.
+
+    Probabilities that were not calibrated are not shown.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -81,7 +85,7 @@ def list_table(
     table.add_column("", justify="right")
     table.add_column("item", overflow="fold", min_width=44)
     name, rows = item_namer(data), rows_of(ranked)
-    has_probabilities = any(row[2] is not None for row in (*rows, *candidates))
+    has_probabilities = is_calibrated and any(row[2] is not None for row in (*rows, *candidates))
     ends_at_score = ranked.boundary is not None and ranked.reason in BOUNDARY_REASONS
     columns = ["score"] * (ends_at_score or not has_probabilities) + ["probability"] * has_probabilities
     for column in columns:  # a list is in the order of its probabilities, or of its scores if it has none

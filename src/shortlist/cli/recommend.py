@@ -141,8 +141,11 @@ def recommend_command(
     if user_list is None:
         show(lengths_table(lists))
         return show_text(describe_empty(count_empty(lists.summary()), len(lists)))
+    from shortlist.cutoff.base import are_calibrated
+
+    is_calibrated = are_calibrated(request["cutoff"], fitted.cutoff_)
     for ranked, following in zip(lists, plan.next_candidates(lists, WITHHELD), strict=True):
-        show(list_table(ranked, rows_of(following), fitted.history_))
+        show(list_table(ranked, rows_of(following), fitted.history_, is_calibrated=is_calibrated))
     return None
 
 

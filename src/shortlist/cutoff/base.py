@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
@@ -552,3 +553,12 @@ def fit_cutoffs(
         fresh._fit_labels(labels[n], history)
         fitted.append(fresh)
     return fitted
+
+
+def are_calibrated(*cutoffs: Any) -> bool:
+    """Whether the probabilities of lists were fitted to what users did; others are only scores.
+
+    They are those of the first of the cutoffs that uses any; names of cutoffs and None use none.
+    """
+    deciding = (cutoff for cutoff in cutoffs if isinstance(cutoff, Cutoff) and cutoff.uses_probabilities)
+    return any(cutoff.is_calibrated for cutoff in islice(deciding, 1))

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
 from shortlist.core.threads import limit_threads
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, are_calibrated
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.recommend.options import CutoffChoice, RequestOptions
@@ -181,7 +180,7 @@ def answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     if longest is not None and lists.lengths.max(initial=0) > longest:
         raise _too_many_items(first.config.max_items)
     explained = _explain(first, options, lists) if first.body.explain else None
-    is_calibrated = _is_calibrated(first.served, options)
+    is_calibrated = are_calibrated(options.cutoff, first.served.model.cutoff_)
     answers = _list_answers(lists, explained, is_calibrated=is_calibrated, is_session=users is None)
     if first.body.withheld:
         candidates = plan.next_candidates(lists, first.body.withheld)
@@ -190,13 +189,6 @@ def answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
             answer["withheld"] = more[user]["items"]
     names = {"model": first.served.name, "cutoff": _cutoff_name(first.served, options), "notes": notes}
     return [_answer(job, answers, names) for job in jobs]
-
-
-def _is_calibrated(served: ServedModel, options: RequestOptions) -> bool:
-    """Whether the probabilities of the lists were fitted to what users did; others are only scores."""
-    cutoffs = (options.cutoff, served.model.cutoff_)
-    deciding = (cutoff for cutoff in cutoffs if isinstance(cutoff, Cutoff) and cutoff.uses_probabilities)
-    return any(cutoff.is_calibrated for cutoff in islice(deciding, 1))
 
 
 def _list_answers(
