@@ -31,7 +31,7 @@ from shortlist.auto.validation import last_baskets
 from shortlist.cutoff import Guarantee, top_candidates
 from shortlist.cutoff.threshold import compared_values, count_above
 from shortlist.data.labeled import LabeledLists, label_lists
-from shortlist.errors import InfeasibleError
+from shortlist.errors import DataError, InfeasibleError
 
 N_ORIGINS, N_SIMULATIONS, N_STREAMS, N_PERIODS = 6, 300, 60, 13
 N_CANDIDATES, CONFIDENCE, STEP = 50, 0.9, 0.2
@@ -56,7 +56,7 @@ def test_baskets(guarantee: Guarantee, baskets: list[LabeledLists]) -> Guarantee
     fresh = guarantee.clone()
     try:
         fresh._test([(labels, None) for labels in baskets])
-    except InfeasibleError:
+    except (InfeasibleError, DataError):  # also without a second basket for the margin
         return None
     return fresh
 
