@@ -298,6 +298,8 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
     },
     "production.md": {"serve": serve, "settings": settings},
     "guarantees.md": {
+        "next_baskets": lambda: guarantee_tables.next_baskets(results("guarantees")),
+        "next_lists": lambda: guarantee_tables.next_lists(results("guarantees")),
         "drift": lambda: guarantee_tables.drift(results("guarantees")),
     },
     "search.md": {"passages": passages},
