@@ -134,7 +134,17 @@ def test_every_example_is_on_the_page():
 
 
 @pytest.mark.parametrize(
-    "page", ["results.md", "scale.md", "evaluation.md", "experiments.md", "production.md", "../README.md"]
+    "page",
+    [
+        "results.md",
+        "scale.md",
+        "evaluation.md",
+        "experiments.md",
+        "guarantees.md",
+        "production.md",
+        "search.md",
+        "../README.md",
+    ],
 )
 def test_tables_match_the_benchmarks(page):
     tables = runpy.run_path(str(ROOT / "docs/tables.py"))
