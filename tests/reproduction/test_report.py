@@ -51,7 +51,7 @@ def test_stored_counts_follow_from_the_stored_rows(stored):
 
 
 def test_the_page_has_the_stored_verdicts(stored):
-    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    page = (ROOT / "reproduction" / "README.md").read_text(encoding="utf-8")
     verdicts = [
         {row["claim"].rstrip("."): row["verdict"] for row in stored["datasets"][name]["claims"]["verdicts"]}
         for name in PAPER
@@ -62,7 +62,7 @@ def test_the_page_has_the_stored_verdicts(stored):
 
 
 def test_the_page_states_the_stored_count(stored):
-    page = " ".join((ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "reproduction" / "README.md").read_text(encoding="utf-8").split())
     most = max(row["reached"] for name, row in stored["best"].items() if name.endswith("most cells"))
     cells = stored["best"]["f1, most cells"]["cells"]
     assert f"{most} of {cells} cells are at or above the paper" in page
@@ -70,7 +70,7 @@ def test_the_page_states_the_stored_count(stored):
 
 def test_the_page_starts_with_the_plain_reading(stored):
     """Its counts and those of each change alone are the stored ones."""
-    page = " ".join((ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").split())
+    page = " ".join((ROOT / "reproduction" / "README.md").read_text(encoding="utf-8").split())
     added = added_readings(stored["datasets"])
     for name, parts in added.items():
         reached, cells = (sum(part[key] for part in parts.values()) for key in ("reached", "cells"))
