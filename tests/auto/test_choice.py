@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,14 +11,13 @@ import shortlist as sl
 from shortlist.auto import choice as choosing
 from shortlist.auto import validation
 from shortlist.auto.choice import Arm, choose_jointly, find_finalists, score_held_out
-from shortlist.auto.drift import measure_changes
-from shortlist.auto.validation import Validation, hold_out, last_baskets
+from shortlist.auto.validation import Validation, hold_out
 from shortlist.core.codec import Contents, RecordForm, Scope
 from shortlist.cutoff import FixedN
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.evaluation import best_fixed_n, evaluate, fixed_n_curve
 from shortlist.models.selection import SelectionReport
-from shortlist.reports.model_page import _held_out
+from shortlist.reports.model_report import _held_out
 from tests.auto.test_fit import shoppers
 
 MODELS = ["Popularity", "PersonalFrequency"]
@@ -135,9 +133,6 @@ def test_score_is_that_of_each_half_choosing_for_the_other_by_hand():
     values = np.concatenate(values)
     assert report.held_out["score"] == pytest.approx(values.mean())
     assert report.held_out["standard_error"] == pytest.approx(values.std(ddof=1) / np.sqrt(values.size))
-    assert report.held_out["error"] == pytest.approx(
-        np.hypot(report.held_out["standard_error"], report.held_out["drift"])
-    )
     assert report.held_out["n_users"] == truth.active_users.size == values.size
     assert report.held_out["choices"] == choices
 
@@ -285,74 +280,6 @@ def test_damaged_scores_are_refused(damage):
         held_out = damage
     with pytest.raises(ModelFileError):
         load(held_out)
-
-
-# ------------------------------------------------------------------ drift
-def loyal_shop(rates, n_users=400):
-    """Users who buy their own item again; `rates` are the shares of users who do so at each visit."""
-    rng = np.random.default_rng(2)
-    rows = []
-    for user in range(n_users):
-        for visit, rate in enumerate(rates):
-            item = user % 50 if rng.random() < rate else 50 + rng.integers(50)
-            rows.append((f"u{user:03}", f"i{item:02}", 86_400 * (7 * visit + user % 5)))
-    return sl.Interactions.from_tuples(rows)
-
-
-def test_changes_are_those_of_each_users_earlier_baskets_by_hand():
-    data = loyal_shop([0.9, 0.9, 0.9, 0.5, 0.9])
-    found = Validation(sl.Popularity(), hold_out(data), n_candidates=20).fit()
-    scores = []
-    for fold in last_baskets(data, 4):
-        users = fold.truth.users.to_ids(fold.truth.active_users)
-        lists = (
-            sl.PersonalFrequency().fit(fold.history).recommend(users, N=1, filter_seen=False, at=fold.truth)
-        )
-        scores.append(evaluate(lists, fold.truth).f1)
-    expected = [later / before - 1 for later, before in pairwise(scores)]
-    assert measure_changes(found) == pytest.approx(expected)
-    assert expected[0] > 0.4
-    assert expected[1] < -0.3
-
-
-def test_error_contains_the_drift():
-    steady, drifting = (
-        sl.fit(loyal_shop(rates), models="PersonalFrequency", cutoff=FixedN()).selection_.held_out
-        for rates in ([0.8] * 8, [0.9, 0.6] * 4)
-    )
-    assert steady["error"] < 3 * steady["standard_error"]
-    assert drifting["error"] > 8 * drifting["standard_error"]
-    assert steady["n_changes"] == drifting["n_changes"] == 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "n_changes"),
-    [({"validation": "by_time"}, 3), ({"users": "everyone", "horizon": "5d"}, 3), ({}, 3)],
-)
-def test_drift_is_measured_for_every_hold_out(arguments, n_changes):
-    found = sl.fit(sl.load_dataset("sample"), models="Popularity", cutoff=FixedN(), **arguments).selection_
-    assert found.held_out["n_changes"] == n_changes
-    assert "for changes between hold-outs" in str(found)
-
-
-def test_drift_is_not_measured_without_earlier_baskets():
-    report = sl.fit(loyal_shop([0.9, 0.9]), models="Popularity", cutoff=FixedN()).selection_
-    assert report.held_out["drift"] is None
-    assert report.held_out["error"] == report.held_out["standard_error"]
-    assert "without changes between hold-outs, which were not measured" in str(report)
-
-
-def test_without_times_the_error_covers_lists_from_longer_histories():
-    """A fifth is held out of four fifths, but lists are made from all of them and find more."""
-    matrix = sl.Interactions.from_csr(sl.load_dataset("sample").to_csr())
-    split = sl.split.random_items(matrix, seed=9)
-    model = sl.fit(split.train_valid, models="EASE", budget="quick", cutoff=FixedN())
-    held_out = model.selection_.held_out
-    users = split.test.users.to_ids(split.test.active_users)
-    score = evaluate(model.recommend(users), split.test).f1
-    assert held_out["n_changes"] == 3
-    assert score - held_out["score"] > 3 * held_out["standard_error"]
-    assert abs(score - held_out["score"]) < 2 * held_out["error"]
 
 
 # ------------------------------------------------------------------ stages

@@ -29,7 +29,6 @@ from shortlist.auto.cutoff_choice import (
     default_cutoffs,
     select_cutoff,
 )
-from shortlist.auto.drift import measure_changes
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import Holdout, Validation, build_model
 from shortlist.core.metrics import Metric
@@ -388,7 +387,6 @@ class HeldOutScores(NamedTuple):
     often: Doubles | None  # under what each user took most often, at its best N; None without repeats
     fixed_lengths: tuple[int, ...]  # of the halves
     choices: tuple[str, ...]  # names of model and cutoff
-    winner: Validation  # the model of the last half
 
     def report(self, cutoff: str) -> dict[str, Any]:
         """What is reported if this cutoff, by name, is served."""
@@ -402,15 +400,9 @@ class HeldOutScores(NamedTuple):
         }
         if self.often is not None:
             baselines[MOST_OFTEN] = self.often
-        score, error = float(scores.mean()), float(scores.std(ddof=1) / np.sqrt(scores.size))
-        changes = measure_changes(self.winner)
-        drift = abs(score) * float(np.sqrt(np.mean(np.square(changes)))) if changes else None
         return {
-            "score": score,
-            "standard_error": error,
-            "drift": drift,
-            "n_changes": len(changes),
-            "error": error if drift is None else float(np.hypot(error, drift)),
+            "score": float(scores.mean()),
+            "standard_error": float(scores.std(ddof=1) / np.sqrt(scores.size)),
             "n_users": int(scores.size),
             "choices": choices,
             "baselines": [
@@ -455,7 +447,6 @@ def score_held_out(arms: list[Arm], users: Longs, cutoff: CutoffArgument) -> Hel
         np.concatenate(oftens) if oftens else None,
         tuple(best_lengths),
         tuple(choices),
-        winner,
     )
 
 

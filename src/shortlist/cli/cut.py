@@ -252,8 +252,7 @@ def write_result(result: "CutResult", source: Path, flags: CutFlags) -> dict[str
     if flags.save is not None:
         about["cutoff"] = str(result.save(flags.save))
     if flags.report is not None:
-        from shortlist.reports.model_page import write_model_report
-        from shortlist.reports.model_report import build_cut_report
+        from shortlist.reports.model_report import build_cut_report, write_model_report
 
         write_model_report(build_cut_report(source.name, result), flags.report)
         about["report"] = str(flags.report)

@@ -63,8 +63,7 @@ def demo_command(
     """
     from shortlist.cli.serve import serve_command
     from shortlist.core.files import check_writable
-    from shortlist.reports.model_page import write_model_report
-    from shortlist.reports.model_report import items_of
+    from shortlist.reports.model_report import items_of, write_model_report
 
     name, data = load_data(dataset)
     if serve:
@@ -85,7 +84,9 @@ def demo_command(
                 "items": data.n_items,
                 "model": type(result.model).__name__,
                 "lift": result.lift,
-                "fixed_n_f1": result.fixed_curve.tolist(),
+                "fixed_n_f1": [
+                    result.evaluate(result.top_candidates.head(N)).f1 for N in range(1, N_CANDIDATES + 1)
+                ],
                 "lengths": result.selected.lengths.tolist(),
                 "results": result.comparison.table.to_dicts(),
                 "tests": result.comparison.tests.to_dicts(),
@@ -174,27 +175,19 @@ def introduction(name: str, data: "Interactions", split: "Split") -> str:
 
 
 def choose_examples(result: "ModelReport") -> "list[RankedList]":
-    """A long list, a short one, and that of the least certain user if not all users are to get a list."""
+    """A long list, a short one, and the first that is empty if not all users are to get a list."""
     import numpy as np
 
-    lists = result.lists[result.main]
-    filled = lists.lengths[lists.lengths > 0]
-    wanted = np.quantile(filled, (LONG, SHORT), method="nearest").tolist() if filled.size else []
-    chosen = [lists.at(int(np.argmax(lists.lengths == length))) for length in dict.fromkeys(wanted)]
-    least = int(np.argmin(result.confidence))
-    return [*chosen, *empty_example(result, result.selected.user_ids[least])]
-
-
-def empty_example(result: "ModelReport", user_id: object) -> "list[RankedList]":
-    """The list of a user under the same cutoff with less coverage; none if the user would get one."""
     from shortlist.cutoff.expected import ExpectedUtility
 
-    cutoff = result.cutoff
-    if not isinstance(cutoff, ExpectedUtility) or result.model is None:
-        return []
-    partial = cutoff.with_coverage(COVERAGE)
-    ranked = partial.apply(result.top_candidates, history=result.model.history_)[user_id]
-    return [ranked] if len(ranked) == 0 else []
+    assert isinstance(result.cutoff, ExpectedUtility)
+    assert result.model is not None
+    lists = result.lists[result.main]
+    lengths = np.quantile(lists.lengths[lists.lengths > 0], (LONG, SHORT), method="nearest").tolist()
+    chosen = [lists.at(int(np.argmax(lists.lengths == length))) for length in dict.fromkeys(lengths)]
+    fewer = result.cutoff.with_coverage(COVERAGE).apply(result.top_candidates, history=result.model.history_)
+    empty = np.flatnonzero(fewer.lengths == 0)[:1]
+    return [*chosen, *(fewer.at(int(row)) for row in empty)]
 
 
 def show_comparison(result: "ModelReport") -> None:
@@ -218,12 +211,6 @@ def show_comparison(result: "ModelReport") -> None:
         title=f"F1 over all test users; the first two end the ranking of {type(result.model).__name__}",
     )
     show_paragraph(f"Cutoff: {result.stopping_rule}")
-    _, _, selected = result.selective_f1(result.selected)
-    _, _, fixed = result.selective_f1(result.fixed)
-    show_paragraph(
-        f"Skipping the least certain {1 - result.coverage:.0%} of users gives F1 {selected:.4f} for the "
-        f"others (fixed N: {fixed:.4f})."
-    )
 
 
 def show_paragraph(text: str) -> None:

@@ -44,8 +44,7 @@ from shortlist.core.serialization import check_model_path
 from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.models.selection import SelectionReport
-from shortlist.reports.model_page import write_model_report
-from shortlist.reports.model_report import build_model_report
+from shortlist.reports.model_report import build_model_report, write_model_report
 from shortlist.split import users_return
 from shortlist.text import printable, redact_uri
 

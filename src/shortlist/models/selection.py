@@ -37,8 +37,9 @@ class SelectionReport:
     metric
         Metric of the scores: `"f1"`, `"ndcg"` or `"value"`.
     held_out
-        The metric on users that took no part in choosing: `score`, `error`, `standard_error`, `drift`,
-        `n_changes`, `n_users`, `choices` (what each half of the validation users chose for the other half)
+        The metric on users that took no part in choosing: `score`, `standard_error` (how much it would vary
+        with other users at the same time), `n_users`, `choices` (what each half of the validation users chose
+        for the other half)
         and `baselines`: 10 items and the best N for everyone, each with its score and the difference with its
         interval and p-value. None if it was not measured: with fewer than four validation users, and with a
         `Guarantee`.
@@ -58,13 +59,6 @@ class SelectionReport:
     chosen on every other validation user and scored on the rest, both ways. Each half chooses on fewer users
     than the model that is returned was chosen on. Users of an earlier, smaller sample take no part. One
     dependence is left: the number of epochs of a model that has some comes from all validation users.
-
-    `standard_error` says how much the score of `held_out` would vary with other users at the same time.
-    Lists are shown later. `drift` says how much scores change from one basket or period to the next: it is
-    the root mean square of `n_changes` (up to three) such changes of a simple ranker's score, the latest one
-    up to the validation. Where a random share of the items is held out, the same share is held out of the
-    rest: lists made from histories that are a fifth longer find more. It is None if the data is too small for
-    an earlier hold-out. `error` contains both.
 
     Examples
     --------
@@ -134,7 +128,7 @@ class SelectionReport:
             )
             lines.append(
                 f"{metric.title[0].upper()}{metric.title[1:]} on users that took no part in choosing: "
-                f"{metric.text(held_out['score'])} ± {explain_error(metric, held_out)} "
+                f"{metric.text(held_out['score'])}, standard error {metric.text(held_out['standard_error'])} "
                 f"({held_out['n_users']:,} users; {halves})."
             )
             for row in held_out.get("baselines", ()):
@@ -192,20 +186,9 @@ class SelectionReport:
         return "".join(parts)
 
 
-def explain_error(metric: type[Metric], held_out: dict[str, Any]) -> str:
-    """The error of a score on other users, and what it contains."""
-    users = metric.text(held_out["standard_error"])
-    if held_out.get("drift") is None:
-        return f"{users} (without changes between hold-outs, which were not measured)"
-    return (
-        f"{metric.text(held_out['error'])}, of which {users} for other users and "
-        f"{metric.text(held_out['drift'])} for changes between hold-outs"
-    )
-
-
 def _check_rows(place: str, rows: Any, types: dict[str, type]) -> None:
     """Raise ModelFileError unless rows have entries of these types; some numbers need not be there."""
-    optional = dict.fromkeys(("served_score", "recall", "ndcg", "drift", "error"), float)
+    optional = dict.fromkeys(("served_score", "recall", "ndcg"), float)
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise file_error(f"selection.{place}", "must be a list of objects")
     for row in rows:

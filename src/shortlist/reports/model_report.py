@@ -1,67 +1,53 @@
-"""The content of the model report: one ranking, several cutoffs, evaluated on the test baskets."""
+"""The model report: the lists of the test users under several cutoffs, on one HTML page."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
-from shortlist.core.metrics import PER_USERS, ListValue, Money
+import shortlist as sl
+from shortlist.core.charts import Mark, Series, legend, length_chart, line_chart
+from shortlist.core.files import write_text
+from shortlist.core.metrics import PER_USERS, ListValue, Metric, Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
-from shortlist.data.lists import RankedLists
-from shortlist.evaluation import (
-    Comparison,
-    Report,
-    compare,
-    evaluate,
-    fixed_n_curve,
-    holm,
-    match_baselines,
-    oracle,
-    paired_test,
-    risk_coverage,
-)
-from shortlist.evaluation.analysis import BASKET, HISTORY, ranges
-from shortlist.evaluation.baselines import USUAL_LENGTH, top_confidence
+from shortlist.data.lists import REASON_TEXT, RankedList, RankedLists
+from shortlist.data.profile import check_data
+from shortlist.evaluation import Comparison, Report, compare, evaluate, match_baselines, oracle
+from shortlist.evaluation.baselines import USUAL_LENGTH
 from shortlist.evaluation.significance import PairedTest
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender
 from shortlist.models.counting import MOST_OFTEN, most_often
+from shortlist.reports.page import format_test, render
 from shortlist.split import Split
-from shortlist.types import Bools, Doubles, Longs
+from shortlist.types import Doubles, Longs
 
 if TYPE_CHECKING:
     from shortlist.auto.cut import CutResult
 
-MIN_USERS = 20  # smaller slices are not tested
 N_CANDIDATES = 100  # ranked items per user from which cutoffs choose
 N_EXAMPLES = 9  # three rows of three cards on a wide screen
-RESAMPLES = 2_000  # of the bootstrap test of one slice
-P_LEVEL = 0.05  # of p-values corrected over all slices
-
+P_LEVEL = 0.05
+MAX_ROWS = 8  # items shown of an example user's list
+WITHHELD = 3  # candidates shown below the end of the list
+NAMED = 3  # items named of the history and of the test basket
+REASONS = {  # shorter than in other places, because every card has one
+    "utility": "Stops here: one more item would probably hurt more than help",
+    "value": "Stops here: one more item would cost more than it brings",
+    "below_floor": "No list: even the best one is too uncertain",
+}
 BOUNDARY_RULE = (
     "Learned boundary. The list stops at the first item below the user's own boundary, which the model "
     "learns together with the ranking."
 )
-
-
-class UserGroup(NamedTuple):
-    """One group of users: the mean metric with K and with the fixed N, and the test of the difference."""
-
-    group: str
-    label: str
-    users: int
-    selected: float
-    fixed: float
-    test: PairedTest | None  # None for groups that are too small
-    verdict: str  # helps, hurts, no clear difference, too few users
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +64,6 @@ class ModelReport:
     cutoff: Cutoff | Literal["boundary"]  # of the main lists; "boundary": learned by the model
     top_candidates: RankedLists  # of every test user, with probabilities if the model or the cutoff has them
     max_items: int = N_CANDIDATES  # per list
-    coverage: float = 0.7  # share of users marked on the risk-coverage curve
     money: Money | None = None
     users: pl.Series | None = None  # ids of all users who count, if some of them may have no truth
     horizon: int | None = None  # microseconds that the truth covers; None: it is the last basket
@@ -163,30 +148,12 @@ class ModelReport:
         return self.reports[next(iter(self.lists))]
 
     @cached_property
-    def fixed_curve(self) -> Doubles:
-        """The mean metric if every list has 1, 2, … items, up to the number of candidates."""
-        longest = int(self.top_candidates.lengths.max(initial=1))
-        N = range(1, min(longest, self.max_items) + 1)
-        gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
-        curve = fixed_n_curve(
-            self.top_candidates,
-            self.truth,
-            N,
-            max_items=self.max_items,
-            users=self.users,
-            gain=gain,
-            cost=cost,
-        )
-        return curve[self.metric].to_numpy()
-
-    @cached_property
     def hits_curve(self) -> Doubles:
-        """Hits per 100 items shown if every list has 1, 2, … items, as many as `fixed_curve` has."""
+        """Hits per 100 items shown if every list has 1, 2, … items, up to the number of candidates."""
         labels, rank = label_lists(self.top_candidates, self.truth, self.users), self.top_candidates.positions
-        hits = np.cumsum(np.bincount(rank, labels.relevant, self.fixed_curve.size))
-        shown = np.cumsum(np.bincount(rank, minlength=hits.size))
-        curve: Doubles = (100 * hits / np.maximum(shown, 1))[: self.fixed_curve.size]
-        return curve
+        hits = np.cumsum(np.bincount(rank, labels.relevant, 1))
+        curve: Doubles = 100 * hits / np.maximum(np.cumsum(np.bincount(rank, minlength=1)), 1)
+        return curve[: self.max_items]
 
     @property
     def period(self) -> str | None:
@@ -205,57 +172,6 @@ class ModelReport:
         lists = self.top_candidates.head(self.max_items)
         report = oracle(lists, self.truth, max_items=self.max_items, users=self.users)
         return replace(report, money=self.money)
-
-    @cached_property
-    def confidence(self) -> Doubles:
-        """(n_users,) probability of the top candidate, or its score; -inf for users without candidates."""
-        return top_confidence(self.top_candidates, self.selected.user_ids)
-
-    def selective_f1(self, report: Report) -> tuple[list[float], list[float], float]:
-        """(coverage, F1, F1 at `self.coverage`) when only the most certain users get a list."""
-        risk = risk_coverage(report, "f1", self.confidence)
-        curve = risk.curve(60)
-        last = max(round(self.coverage * risk.risk.size), 1) - 1
-        return curve["coverage"].to_list(), curve["f1"].to_list(), float(1 - risk.risk[last])
-
-    @cached_property
-    def slices(self) -> list[UserGroup]:
-        """Groups of users, with p-values corrected over all tested groups."""
-        parts = [(group, label, mask) for group, some in self._groups() for label, mask in some]
-        tests = [self._test(mask) for _, _, mask in parts]
-        p = iter(holm([test.p_bootstrap for test in tests if test is not None]))
-        selected, fixed = self.selected.values(self.metric), self.fixed.values(self.metric)
-        return [
-            UserGroup(
-                group, label, int(mask.sum()), float(selected[mask].mean()), float(fixed[mask].mean()), test,
-                "too few users" if test is None else _verdict(test, next(p)),
-            )
-            for (group, label, mask), test in zip(parts, tests, strict=True)
-        ]  # fmt: skip
-
-    def _test(self, mask: Bools) -> PairedTest | None:
-        if mask.sum() < MIN_USERS:
-            return None
-        selected, fixed = self.selected.values(self.metric)[mask], self.fixed.values(self.metric)[mask]
-        return paired_test(selected, fixed, resamples=RESAMPLES)
-
-    def _groups(self) -> list[tuple[str, list[tuple[str, Bools]]]]:
-        K, repeats = self.selected.lengths, self.selected.repeats
-        is_one = len(self.fixed_lengths) == 1
-        N, name = (self.N, str(self.N)) if is_one else (self.fixed.lengths, "fixed N")
-        lengths = [
-            ("empty list", K == 0),
-            (f"fewer than {name}", (K > 0) & (N > K)),
-            (f"exactly {name}", (K > 0) & (N == K)),
-            (f"more than {name}", N < K),
-        ]
-        groups = [(f"list length (fixed N = {self.fixed_text})", [each for each in lengths if each[1].any()])]
-        if repeats is not None:
-            groups.append(("items in the user's history", ranges(repeats.history_lengths, HISTORY)))
-        groups.append((f"items in the {self.outcome}", ranges(self.selected.n_relevant, BASKET)))
-        if self.top_candidates.probabilities is not None:
-            groups.append(("probability of the top item", _quartiles(self.confidence)))
-        return groups
 
     @cached_property
     def example_rows(self) -> Longs:
@@ -459,19 +375,158 @@ def items_of(user_id: Any, data: Interactions | None) -> list[Any]:
     return data.items.to_ids(data.item[data.indptr[user] : data.indptr[user + 1]]).to_list()
 
 
-def _verdict(test: PairedTest, p: float) -> str:
-    if p > P_LEVEL:
-        return "no clear difference"
-    return "helps" if test.difference > 0 else "hurts"
+# ------------------------------------------------------------------ the page
+def write_model_report(report: ModelReport, path: Path) -> None:
+    """Write the page to a file."""
+    write_text(path, render_model_report(report))
 
 
-def _quartiles(values: Doubles) -> list[tuple[str, Bools]]:
-    """Four groups of about the same size; users without candidates are in none."""
-    edges = np.unique(np.quantile(values[np.isfinite(values)], (0, 0.25, 0.5, 0.75, 1)))
-    groups = []
-    for k, (low, high) in enumerate(pairwise(edges)):
-        last = k == edges.size - 2
-        mask = (values >= low) & ((values <= high) if last else (values < high))
-        if mask.any():
-            groups.append((f"{low:.1%} to {high:.1%}", mask))
-    return groups
+def render_model_report(report: ModelReport) -> str:
+    """The page as text; it loads nothing and runs no scripts."""
+    params = {} if report.model is None else report.model.get_params()
+    namer, lists = item_namer(report.history), report.lists[report.main]
+    return render(
+        "model_report.html.j2",
+        report=report,
+        outcomes=_outcomes(report),
+        today=datetime.now(UTC).date().isoformat(),
+        version=sl.__version__,
+        model_name=None if report.model is None else type(report.model).__name__,
+        held_out=None if report.model is None else _held_out(report.model),
+        params=", ".join(
+            f"{name} {value}" for name, value in params.items() if value is not None and value != ()
+        ),
+        rows=[_row(*row, report) for row in (*report.reports.items(), ("oracle", report.oracle))],
+        measure="F1" if report.money is None else "the money",
+        figures={
+            "hits": _hits_figure(report),
+            "lengths": _length_figure(report),
+            "calibration": _calibration_figure(report.selected),
+        },
+        users=[_user(report, lists.at(int(row)), namer) for row in report.example_rows],
+        data_section="" if report.history is None else check_data(report.history).to_html(),
+    )
+
+
+def _outcomes(report: ModelReport) -> list[tuple[str, list[str]]]:
+    """What the lists bring, beside one length with as many items and the best single length."""
+
+    def recall(of: Report) -> float:
+        return float(100 * of.hits.sum() / max(of.n_relevant.sum(), 1))
+
+    figures: list[tuple[str, Callable[[Report], str]]] = [
+        ("items shown per user", lambda of: f"{of.mean('length'):.{1 if of.mean('length') >= 1 else 2}f}"),
+        (f"of 100 items shown, in the {report.outcome}", lambda of: f"{of.hits_per_100:.1f}"),
+        (f"of 100 items in the {report.outcome}, shown", lambda of: f"{recall(of):.1f}"),
+        ("of 100 users, found at least one of them", lambda of: f"{100 * (of.hits > 0).mean():.1f}"),
+        ("of 100 users, got an empty list", lambda of: f"{100 * (of.lengths == 0).mean():.1f}"),
+    ]
+    if report.money is not None:
+        figures.insert(0, ("earned per 1,000 users", lambda of: ListValue.text(of.mean("value"))))
+    reports = report.selected, report.same_volume, report.fixed
+    return [(name, [figure(of) for of in reports]) for name, figure in figures]
+
+
+def _held_out(model: Recommender) -> dict[str, Any] | None:
+    """What the model's selection scored on users that took no part in it, if that was measured."""
+    selection = model.selection_
+    if selection is None or selection.held_out is None:
+        return None
+    metric = Metric.registry.get(selection.metric, Metric)
+    score, error = (metric.text(selection.held_out[name]) for name in ("score", "standard_error"))
+    about = {"metric": metric.title, "score": score, "error": error, "model_reason": selection.model_reason}
+    return selection.held_out | about
+
+
+def _hits_figure(report: ModelReport) -> str:
+    """Hits per 100 items shown for every length for everyone, and of the lists at their mean length."""
+    length, hits = report.selected.mean("length"), report.selected.hits_per_100
+    curve = report.hits_curve[: max(20, int(3 * length))]
+    N = [float(k) for k in range(1, curve.size + 1)]
+    names = "individual length", "one length for everyone"
+    chart = line_chart(
+        "Of 100 items shown, how many are wanted",
+        "items per user",
+        "hits per 100 items shown",
+        [Series(names[1], N, curve.tolist(), 1, dotted=False), Series(names[0], [length], [hits], 0)],
+        marks=[Mark(length, hits, f"{hits:.1f}")],
+    )
+    return chart + legend([(names[0], 0), (names[1], 1)])
+
+
+def _length_figure(report: ModelReport) -> str:
+    """How many users get lists of each length."""
+    longest = min(report.max_items, max(int(report.selected.lengths.max(initial=0)), report.N))
+    counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
+    mark = (float(min(report.N, longest + 1)), f"fixed N = {report.fixed_text}")
+    return length_chart("List length", counts.tolist(), 0, mark=mark)
+
+
+def _calibration_figure(report: Report) -> str | None:
+    """Observed against predicted probabilities; None for lists without probabilities."""
+    if report.calibration_error is None:
+        return None
+    table = report.calibration
+    p, n = table["observed"].to_numpy(), table["shown"].to_numpy()
+    error = 1.96 * np.sqrt(p * (1 - p) / n)
+    around = list(zip(np.maximum(p - error, 0).tolist(), (p + error).tolist(), strict=True))
+    top = max(float(table["predicted"].max() or 0), float((p + error).max()))  # type: ignore[arg-type]
+    chart = line_chart(
+        "Predicted and observed probability",
+        "predicted probability",
+        "share of items that were chosen",
+        [
+            Series("exact prediction", [0.0, top], [0.0, top], 7, dotted=False),
+            Series("observed", table["predicted"].to_list(), p.tolist(), 0, around=around),
+        ],
+        top=top,
+    )
+    return chart + legend([("observed", 0), ("exact prediction", 7)])
+
+
+def _row(name: str, evaluated: Report, report: ModelReport) -> dict[str, Any]:
+    """One row of the table "Quality of the lists"."""
+    return {
+        "name": name,
+        "selected": name == report.main,
+        "report": evaluated,
+        "earned": "" if report.money is None else ListValue.text(evaluated.mean("value")),
+        "test": format_test(report.comparison.results.get((name, report.metric)), report.metric),
+    }
+
+
+def _reason(reason: str) -> str:
+    """Why a list ends, as the line at its end."""
+    text = REASONS.get(reason) or REASON_TEXT.get(reason, "end of the list")
+    return text[0].upper() + text[1:]
+
+
+def _user(report: ModelReport, cut_list: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
+    """One example user: history, test basket, list, and the items below its end."""
+    ranked, basket = report.top_candidates[cut_list.user_id], items_of(cut_list.user_id, report.truth)
+    probabilities = (
+        {} if ranked.probabilities is None else dict(zip(ranked.items, ranked.probabilities, strict=True))
+    )
+
+    def describe(items: list[Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name(item),
+                "hit": item in basket,
+                "probability": "" if np.isnan(p := probabilities.get(item, np.nan)) else f"{p:.1%}",
+            }
+            for item in items
+        ]
+
+    shown = set(cut_list.items)
+    return {
+        "user_id": cut_list.user_id,
+        "length": len(cut_list),
+        "history": [name(item) for item in items_of(cut_list.user_id, report.history)[-NAMED:]],
+        "basket": [name(item) for item in basket[:NAMED]],
+        "more_basket": max(len(basket) - NAMED, 0),
+        "shown": describe(cut_list.items[:MAX_ROWS]),
+        "more_shown": max(len(cut_list) - MAX_ROWS, 0),
+        "reason": _reason(cut_list.reason or ""),
+        "withheld": describe([item for item in ranked.items if item not in shown][:WITHHELD]),
+    }
