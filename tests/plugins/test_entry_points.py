@@ -46,22 +46,6 @@ headers = {"authorization": f"Bearer {secret}"}
 with TestClient(app, base_url="http://127.0.0.1:8000", headers=headers) as client:
     lists = client.post("/v1/recommend", json={"users": ["u1"]}).json()
     assert lists["cutoff"] == "PerK" and lists["lists"][0]["items"], lists
-    candidates = [
-        {"user_id": f"u{user}", "items": [{"item_id": f"i{i}", "score": 9.0 - i} for i in range(9)]}
-        for user in range(30)
-    ]
-    body = {
-        "lists": candidates,
-        "outcomes": [{"user_id": "u1", "items": ["i0"]}],
-        "cutoff": "PerK",
-        "params": {"prior": 10.0},
-    }
-    fitted = client.post("/v1/cut/fit", json=body)
-    assert fitted.status_code == 200, fitted.text
-    cut = client.post("/v1/cut", json={"lists": candidates[:1], "cutoff": fitted.json()["cutoff_id"]}).json()
-    assert len(cut["lists"][0]["items"]) >= 1, cut
-    schema = client.get("/openapi.json").json()["components"]["schemas"]["CutFitBody"]
-    assert "PerK" in schema["properties"]["cutoff"]["enum"]
 print("all of it works")
 """
 

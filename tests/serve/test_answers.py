@@ -34,22 +34,15 @@ def scored_lists(n=40):
     ]
 
 
-def fit_body(cutoff="ExpectedF1", **params):
-    outcomes = [{"user_id": f"u{user}", "items": ["i0", "i1"]} for user in range(40)]
-    return {"lists": scored_lists(), "outcomes": outcomes, "cutoff": cutoff, "params": params}
-
-
 def requests_of(live):
     """(method, path of the schema, real path, body) for every route, so that each one answers 200."""
-    cutoff = live.post("/v1/cut/fit", json=fit_body()).json()["cutoff_id"]
+    sl.cutoff.FixedN(N=2).save(live.folder / "two.shortlist")
     recommend = ("POST", "/v1/recommend", "/v1/recommend")
     yield (*recommend, {"users": ["u1", "nobody"], "withheld": 2})
     yield (*recommend, {"users": ["u1"], "explain": True, "N": 3})
-    yield (*recommend, {"history": {"s": ["i1"]}, "cutoff": cutoff})
-    yield "POST", "/v1/cut", "/v1/cut", {"lists": scored_lists(3), "cutoff": cutoff}
-    yield "POST", "/v1/cut/fit", "/v1/cut/fit", fit_body()
+    yield (*recommend, {"history": {"s": ["i1"]}, "cutoff": "two"})
+    yield "POST", "/v1/cut", "/v1/cut", {"lists": scored_lists(3), "cutoff": "two"}
     yield "POST", "/v1/events", "/v1/events", {"events": [{"user_id": "u1", "item_id": "i1"}, {}]}
-    yield "GET", "/v1/users", "/v1/users", None
     yield "GET", "/v1/users/{user_id}", "/v1/users/u1", None
     yield "DELETE", "/v1/users/{user_id}", "/v1/users/u7", None
     yield "GET", "/v1/model", "/v1/model", None
@@ -63,7 +56,6 @@ def requests_of(live):
     yield "GET", "/health", "/health", None
     yield "GET", "/ready", "/ready", None
     yield "POST", "/v1/model", "/v1/model", {"name": "factors"}
-    yield "GET", "/v1/items/{item_id}/similar", "/v1/items/i1/similar", None
 
 
 def validator(document, method, path, status):
@@ -104,15 +96,6 @@ def test_errors_match_the_schema(live, wrong):
     check(document, "POST", "/v1/recommend", 422, answer.json())
 
 
-def test_similar_items_have_a_score(live):
-    live.post("/v1/model", json={"name": "factors"})
-    items = live.get("/v1/items/i1/similar?n=4").json()["items"]
-    assert len(items) == 4
-    scores = [item["score"] for item in items]
-    assert scores == sorted(scores, reverse=True)
-    live.post("/v1/model", json={"name": "shop"})
-
-
 def test_a_saved_cutoff_cuts_lists_over_http(live):
     candidates = sl.PersonalFrequency().fit(sl.load_dataset("sample")).recommend(N=8, filter_seen=False)
     cutoff = sl.cutoff.Threshold(threshold=float(candidates.scores[3]))
@@ -121,6 +104,7 @@ def test_a_saved_cutoff_cuts_lists_over_http(live):
     answer = live.post("/v1/cut", json=body)
     assert answer.status_code == 200
     lengths = [len(row["items"]) for row in answer.json()["lists"]]
+    assert all(row["explanation"] for row in answer.json()["lists"])
     table = {
         row["user_id"]: sum(item["score"] > cutoff.threshold for item in row["items"])
         for row in body["lists"]
@@ -138,28 +122,3 @@ def test_a_saved_cutoff_cuts_lists_over_http(live):
     assert live.post("/v1/cut", json=body | {"cutoff": "shop"}).status_code == 409  # a model, not a cutoff
     assert live.post("/v1/cut", json=body | {"cutoff": "none"}).status_code == 404
     (live.folder / "cut.shortlist").unlink()
-
-
-def test_cut_lists_are_explained(live):
-    cutoff = live.post("/v1/cut/fit", json=fit_body()).json()["cutoff_id"]
-    [answer] = live.post("/v1/cut", json={"lists": scored_lists(1), "cutoff": cutoff}).json()["lists"]
-    assert answer["explanation"]
-
-
-@pytest.mark.parametrize(
-    "name", ["ExpectedF1", "ExpectedNDCG", "ExpectedValue", "FixedN", "Guarantee", "Threshold"]
-)
-def test_every_cutoff_that_learns_from_lists_can_be_fitted_and_used(live, name):
-    params = {"min_precision": 0.01} if name == "Guarantee" else {}
-    fitted = live.post("/v1/cut/fit", json=fit_body(name, **params))
-    assert fitted.status_code == 200, fitted.text
-    assert name in fitted.json()["description"]
-    cut = live.post("/v1/cut", json={"lists": scored_lists(3), "cutoff": fitted.json()["cutoff_id"]})
-    assert cut.status_code == 200, cut.text
-
-
-@pytest.mark.parametrize("name", ["Boundary", "Cutoff", "Calibration", "NoSuchCutoff"])
-def test_other_cutoffs_are_refused_with_the_names(live, name):
-    answer = live.post("/v1/cut/fit", json=fit_body(name))
-    assert answer.status_code == 422
-    assert "ExpectedF1" in answer.json()["rule"] + answer.json()["hint"]

@@ -1,4 +1,4 @@
-"""Model files: what is activated stays what it was, servers share a folder, and 0.3 databases are emptied."""
+"""Model files: what is activated stays what it was and servers share a folder."""
 
 import os
 import time
@@ -10,8 +10,8 @@ from shortlist.cli import main
 from shortlist.errors import ModelFileError
 from shortlist.serve import deployment as models
 from shortlist.serve.deployment import (
+    CutoffFiles,
     Deployment,
-    cutoff_from_bytes,
     file_checksum,
     find_model,
     kept_path,
@@ -19,7 +19,7 @@ from shortlist.serve.deployment import (
     model_names,
 )
 from shortlist.serve.experiments import Arm, Experiments, LiveExperiment
-from shortlist.serve.projections import find_activations, read_cutoff
+from shortlist.serve.projections import find_activations
 from shortlist.serve.store import EventStore
 from shortlist.serve.tokens import create_token
 from tests.serve.conftest import start
@@ -95,11 +95,7 @@ def test_what_is_replaced_changes_no_arm(store, tmp_path):
         server.follow(started.versions)
         assert server.served.model.cutoff_.N == 9
         assert [server.model_of(arm.version).model.cutoff_.N for arm in started.arms] == [4, 2, 4]
-    content = read_cutoff(store, started.arms[2].options["cutoff"])
-    assert cutoff_from_bytes(content).N == 6
-    first.activate("shop", "the cutoff of a guarantee", sl.cutoff.FixedN(N=7))
-    first.follow(started.versions)
-    assert first.model_of(started.arms[0].version).model.cutoff_.N == 4
+    assert CutoffFiles(tmp_path).read(started.arms[2].request_options["cutoff"]).N == 6
     description = started.arms[0].describe()
     assert (
         description == f"the model in service (shop, file {started.arms[0].version.checksum[:8]}), its cutoff"
@@ -139,7 +135,7 @@ def test_a_folder_that_cannot_be_written_is_enough_to_serve(store, tmp_path, mon
         raise sl.errors.DataError("cannot write: Read-only file system; choose another path.")
 
     with monkeypatch.context() as patched:
-        patched.setattr("shortlist.serve.deployment.keep_model", fail)
+        patched.setattr("shortlist.serve.deployment.keep_file", fail)
         Deployment(tmp_path, store).start(path)
     assert "Read-only file system" in capsys.readouterr().err
     assert kept(tmp_path) == set()
@@ -152,14 +148,14 @@ def test_a_folder_that_cannot_be_written_is_enough_to_serve(store, tmp_path, mon
 def test_a_file_that_is_replaced_while_it_is_copied_is_refused(tmp_path):
     path = save_popular(tmp_path / "shop.shortlist", 3)
     with pytest.raises(ModelFileError, match="was replaced while it was read"):
-        models.keep_model(tmp_path, path, "0" * 64)
+        models.keep_file(tmp_path, path, "0" * 64)
     assert kept(tmp_path) == set()
 
 
 def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monkeypatch):
     monkeypatch.setattr(models, "UNUSED_SECONDS", -1.0)
     others = save_popular(tmp_path / "other.shortlist", 20)  # of another service with the same folder
-    models.keep_model(tmp_path, others, file_checksum(others))
+    models.keep_file(tmp_path, others, file_checksum(others))
     save_popular(tmp_path / "arm.shortlist", 10)
     served = Deployment(tmp_path, store, keep_models=1)
     served.start(save_popular(tmp_path / "shop.shortlist", 1))
@@ -181,7 +177,7 @@ def test_the_latest_activations_and_running_arms_are_kept(store, tmp_path, monke
 def test_a_file_of_the_last_hour_is_not_deleted(tmp_path):
     path = save_popular(tmp_path / "shop.shortlist", 3)
     checksum = file_checksum(path)
-    models.keep_model(tmp_path, path, checksum)
+    models.keep_file(tmp_path, path, checksum)
     models.remove_models(tmp_path, [checksum])
     assert kept(tmp_path) == {checksum}
     old = time.time() - 7_200

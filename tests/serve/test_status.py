@@ -23,17 +23,6 @@ def service(folder):
         yield found
 
 
-def test_example_users_have_long_short_and_empty_lists(client):
-    examples = client.get("/v1/users").json()["examples"]
-    users = [one["user_id"] for one in examples]
-    lists = client.post("/v1/recommend", json={"users": users}).json()["lists"]
-    lengths = [one["n_items"] for one in examples]
-    assert lengths == [len(one["items"]) for one in lists]
-    assert lengths == sorted(lengths, reverse=True)
-    assert lengths[0] > 20
-    assert lengths[-1] == 0
-
-
 def test_a_list_that_is_looked_at_is_explained_but_not_logged(service):
     body = {"users": ["u10"], "explain": True, "withheld": 4}
     one = service.client.post("/v1/recommend", json=body).json()["lists"][0]

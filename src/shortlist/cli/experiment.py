@@ -204,7 +204,7 @@ def replay(
 
     options = dict(arm.options)
     if options.get("cutoff", "boundary") != "boundary":
-        raise ConfigError("plan cannot look up a cutoff of the service; use N, a model or the boundary.")
+        raise ConfigError("plan cannot read the file of a cutoff; use N, a model or the boundary.")
     chosen = model if arm.model is None else sl.load_model(folder / f"{arm.model}.shortlist")
     values = []
     for row in chosen.recommend(users, **options):

@@ -78,7 +78,7 @@ def activate_model(
     """
     from shortlist.core.serialization import read_header
     from shortlist.serve.config import load_config
-    from shortlist.serve.deployment import SUFFIX, Deployment, export_models
+    from shortlist.serve.deployment import SUFFIX, Deployment
     from shortlist.serve.store import EventStore
 
     config = load_config({"model": str(model), "db": db})
@@ -90,7 +90,6 @@ def activate_model(
         raise ConfigError(f"there is no event store at {config.db}; pass the --db of the service.")
     store.create()
     try:
-        export_models(store, config.model_folder)
         deployed = Deployment(config.model_folder, store, keep_models=config.keep_models)
         name = config.model_path.name.removesuffix(SUFFIX)
         number = deployed.activate(name, "by shortlist service activate").number
@@ -176,7 +175,6 @@ def refit_model(
     from shortlist.serve.deployment import (
         SUFFIX,
         Deployment,
-        export_models,
         kept_path,
         load_refit_data,
         save_model,
@@ -189,7 +187,6 @@ def refit_model(
     if store.is_sqlite or config.model_path.exists():  # a refitted model has no file with a name
         read_header(config.model_path)
     store.create()
-    export_models(store, config.model_folder)
     folder, base = config.model_folder, config.model_path.name.removesuffix(SUFFIX)
     content = None if items is None else read_content(items)
     data = load_refit_data(store, folder, base)

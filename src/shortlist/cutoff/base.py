@@ -141,7 +141,6 @@ class Cutoff(SavedEstimator):
     is_base: ClassVar[bool] = True  # whether the class itself is only a base of cutoffs; not inherited
     rule: ClassVar[str] = ""  # where a list ends, in one or two sentences for reports
     flags: ClassVar[tuple[str, ...]] = ()  # parameters that are flags of `shortlist fit`
-    over_http: ClassVar[bool] = True  # whether `/v1/cut/fit` offers it, with all its parameters
     warmup_params: ClassVar[dict[str, Any]] = {}  # with which `warmup.compile_kernels` fits it
     reason: ClassVar[str] = "threshold"
     empty_reason: ClassVar[str] = "threshold"

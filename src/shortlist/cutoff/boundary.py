@@ -43,7 +43,6 @@ class Boundary(Cutoff):
 
     t: float | None = None
 
-    over_http = False  # it needs a model
     rule = "The list stops at the first item below the user's own boundary."
     reason = "boundary"
     empty_reason = "no_candidate_above_boundary"

@@ -65,7 +65,6 @@ class PromptCutoff(Cutoff):
         "Another cutoff decides which items are worth showing. The best of them that fit into the limit are "
         "shown, and nothing if probably no candidate is relevant."
     )
-    over_http = False
 
     cutoff_: Cutoff = FITTED
     calibration_: Annotated[Calibration, MayBeMissing()] = FITTED

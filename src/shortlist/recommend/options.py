@@ -48,7 +48,7 @@ class RequestOptions:
     ] = None
     cutoff: Annotated[
         CutoffChoice,
-        Help('"auto", "boundary" or a fitted cutoff; over HTTP a `cutoff_id`.'),
+        Help('"auto", "boundary" or a fitted cutoff; over HTTP the name of its file.'),
         Form(
             str | None,
             Annotated[str, MaxLength(200)],

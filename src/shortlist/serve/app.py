@@ -25,9 +25,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from shortlist.core.serialization import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
-from shortlist.serve.cut import cut_lists, fit_cutoff
-from shortlist.serve.deployment import ServedModel, cutoff_bytes
-from shortlist.serve.events import count_returns, later_events, new_items, parse_events
+from shortlist.serve.cut import cut_lists
+from shortlist.serve.deployment import ServedModel
+from shortlist.serve.events import count_returns, later_events, new_items, parse_events, spread_users
 from shortlist.serve.lists import check_count, is_small
 from shortlist.serve.middleware import (
     COUNTED_AS,
@@ -37,7 +37,7 @@ from shortlist.serve.middleware import (
     needs,
     send_json,
 )
-from shortlist.serve.projections import add_cutoff, erase_user, find_activations
+from shortlist.serve.projections import erase_user, find_activations
 from shortlist.serve.schemas import RequestError, check_id, invalid_body, parse_body
 from shortlist.serve.service import Service
 from shortlist.serve.store import StoreError
@@ -46,6 +46,7 @@ from shortlist.types import Longs
 
 LARGE_BODY = 64 << 10  # bytes; larger ones are validated in a thread of their own, one after the other
 LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
+EXAMPLES = 5  # users that are named
 HISTORY_ROWS = 200  # latest events of a user that are shown
 PAGE = Path(__file__).parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -104,17 +105,8 @@ async def recommend(body: schemas.RecommendBody, service: Shared) -> Any:
 async def cut(body: schemas.CutBody, service: Shared) -> Any:
     """Cut the scores of any ranker with a fitted cutoff."""
     check_count(len(body.lists), service.config.max_users, "lists")
-    cutoff = await asyncio.to_thread(service.cutoff, body.cutoff)
+    cutoff = await asyncio.to_thread(service.cutoffs.read, body.cutoff)
     return await asyncio.to_thread(cut_lists, body, cutoff)
-
-
-@router.post("/v1/cut/fit", response_model=schemas.CutFitAnswer, dependencies=ADMIN)
-async def cut_fit(body: schemas.CutFitBody, service: Shared) -> Any:
-    """Learn a cutoff from scores of any ranker and their outcomes."""
-    fitted = await asyncio.to_thread(fit_cutoff, body)
-    content = await asyncio.to_thread(cutoff_bytes, fitted)
-    cutoff_id = await asyncio.to_thread(add_cutoff, service.store, content)
-    return {"cutoff_id": cutoff_id, "description": repr(fitted)}
 
 
 # ---------------------------------------------------------------------- events
@@ -143,13 +135,6 @@ async def events(body: schemas.EventsInput, service: Shared) -> Any:
 
 
 # ---------------------------------------------------------------------- users and items
-@router.get("/v1/users", response_model=schemas.ExamplesAnswer, dependencies=READ)
-async def users(service: Shared) -> Any:
-    """Return a few users with long, short and empty lists, to begin with."""
-    reference = await asyncio.to_thread(lambda: service.reference)
-    return {"examples": [{"user_id": user, "n_items": n} for user, n in reference.examples.items()]}
-
-
 @router.get("/v1/users/{user_id:path}", response_model=schemas.UserAnswer, dependencies=READ)
 async def user(user_id: str, service: Shared) -> Any:
     """Return what the model knows about a user."""
@@ -163,17 +148,6 @@ async def forget(user_id: str, service: Shared) -> Any:
     erased = await asyncio.to_thread(erase_user, service.store, str(wanted))
     await asyncio.to_thread(service.deployment.follow)
     return {"n_events": erased.n_events, "n_lists": erased.n_lists}
-
-
-@router.get("/v1/items/{item_id:path}/similar", response_model=schemas.SimilarAnswer, dependencies=READ)
-async def similar(item_id: str, service: Shared, n: int = 10) -> Any:
-    """Return the items most similar to an item."""
-    model = service.deployment.served.model
-    wanted = check_id(item_id, model.items_, "item_id")
-    table = await asyncio.to_thread(model.similar_items, wanted, min(max(n, 1), 100))
-    names = table["item_name"] if "item_name" in table.columns else [None] * table.height
-    rows = zip(table["item_id"], names, table["similarity"], strict=True)
-    return {"items": [{"item_id": item, "name": name, "score": cosine} for item, name, cosine in rows]}
 
 
 def _describe_user(served: ServedModel, text: str) -> dict[str, Any]:
@@ -215,7 +189,7 @@ async def model(service: Shared) -> Any:
 @router.post("/v1/model", response_model=schemas.ModelAnswer, dependencies=ADMIN)
 async def activate(body: schemas.ModelBody, service: Shared) -> Any:
     """Activate a model by name; requests are answered by the old one until the new one is ready."""
-    await asyncio.to_thread(service.activate, body.name, body.cutoff, body.activation)
+    await asyncio.to_thread(service.activate, body.name, body.activation)
     return await asyncio.to_thread(_describe_models, service)
 
 
@@ -255,6 +229,7 @@ def _describe_models(service: Service) -> dict[str, Any]:
         "loaded": served.loaded,
         "can_change": bool(service.config.token_file),
         "available": service.deployment.available(),
+        "examples": [user for user in spread_users(model, EXAMPLES) if "@" not in str(user)],  # no addresses
         "activations": [
             {name: getattr(activation, name) for name in schemas.ActivationRow.model_fields}
             for activation in find_activations(service.store, 20)

@@ -1,18 +1,14 @@
 """Cuts of other rankers' lists."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import polars as pl
 
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.serve.schemas import CutBody, CutFitBody, ScoredList, cutoff_classes
-
-MIN_LISTS = 20  # to fit a cutoff on
+from shortlist.serve.schemas import CutBody, ScoredList
 
 
 def parse_lists(scored: Sequence[ScoredList]) -> RankedLists:
@@ -44,7 +40,7 @@ def parse_lists(scored: Sequence[ScoredList]) -> RankedLists:
 def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
     """Cut each list; the lists are answered in the order of the request."""
     if isinstance(cutoff, str):
-        raise ConfigError("cutoff must be a cutoff_id; POST /v1/cut/fit returns one.")
+        raise ConfigError("cutoff must be the name of a file; `shortlist cut --save` writes one.")
     if not body.lists:
         return {"lists": []}
     cut = cutoff.apply(parse_lists(body.lists))
@@ -67,24 +63,3 @@ def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
             }
         )
     return {"lists": answers}
-
-
-def fit_cutoff(body: CutFitBody) -> Cutoff:
-    """Fit a cutoff on lists and the relevant items of their users."""
-    if len(body.lists) < MIN_LISTS:
-        raise DataError(f"lists must hold at least {MIN_LISTS} lists, got {len(body.lists)}; send more.")
-    kind = cutoff_classes()[body.cutoff]
-    unknown = sorted(set(body.params) - {field.name for field in fields(kind)})
-    if unknown:
-        raise ConfigError(
-            f"params has the unknown name {unknown[0][:60]!r}; see the documentation of {body.cutoff}."
-        )
-    lists = parse_lists(body.lists)
-    pairs = [(outcome.user_id, item) for outcome in body.outcomes for item in outcome.items]
-    if not pairs:
-        raise DataError("outcomes must hold at least one relevant item; send what users did next.")
-    if len({type(user) for user, _ in pairs}) > 1 or len({type(item) for _, item in pairs}) > 1:
-        raise DataError("the ids of outcomes must be integers everywhere or texts everywhere; use one type.")
-    truth = Interactions.from_frame(pl.DataFrame(pairs, schema=["user_id", "item_id"], orient="row"))
-    params: dict[str, Any] = dict(body.params)
-    return kind(**params).fit(lists, truth)

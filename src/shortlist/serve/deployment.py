@@ -5,13 +5,10 @@ under its checksum, so that it stays what it was when a file with a name is repl
 the folder.
 """
 
-import ctypes
-import gc
 import os
 import re
 import secrets
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -23,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import sqlalchemy as sa
 
 from shortlist.core.files import atomic_write
 from shortlist.core.serialization import read_header
@@ -31,9 +27,10 @@ from shortlist.cutoff.base import Cutoff
 from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
-from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError
+from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError, UnknownIdError
 from shortlist.models.base import Recommender
 from shortlist.models.registry import load_model
+from shortlist.recommend.options import CutoffChoice
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
 from shortlist.serve.log import write_log
 from shortlist.serve.projections import (
@@ -41,42 +38,10 @@ from shortlist.serve.projections import (
     ErasedUser,
     ModelVersion,
     add_activation,
-    add_cutoff,
     erased_after,
     find_activations,
-    read_cutoff,
 )
 from shortlist.serve.store import EventStore, StoreError
-
-M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of malloc.h
-ARENAS = 2
-LARGE_ARRAY = 256 << 10  # bytes
-
-
-def limit_arenas() -> None:
-    """Let all threads share two heaps, and no heap hold large arrays, which leave gaps with every new model.
-
-    It must be called before threads start. Other C libraries than that of GNU have no such settings.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            library = ctypes.CDLL(None)
-            library.mallopt(M_ARENA_MAX, ARENAS)
-            library.mallopt(M_MMAP_THRESHOLD, LARGE_ARRAY)
-
-
-def release_memory() -> None:
-    """Give back the memory of a model that is no longer served."""
-    gc.collect()
-    trim_memory()
-
-
-def trim_memory() -> None:
-    """Give back memory that is free, which the C library would keep between what is in use."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)
-
 
 EVENTS_AT_ONCE = 10_000
 RETRY_SECONDS = 5.0  # until an activation that failed is tried again
@@ -148,33 +113,27 @@ class Deployment:
     def start(self, path: Path, *, prefer_given: bool = False) -> None:
         """Serve the latest activated model, or the given file if it is new, has changed or is preferred.
 
-        The file may be missing where another server has activated a model. If no activated model can be
-        loaded here, the file is served here, and nowhere else, until one can be.
+        The file may be missing where another server has activated a model. If the activated model cannot be
+        loaded here, the file is served here, and nowhere else, until it can be.
         """
-        latest, name = find_activations(self._store, 1), path.name.removesuffix(SUFFIX)
-        given = None if latest and not path.exists() else file_checksum(path)
+        name = path.name.removesuffix(SUFFIX)
+        latest = next(iter(find_activations(self._store, 1)), None)
+        given = None if latest and not path.exists() else ModelVersion(name, file_checksum(path))
         if given is not None:
-            is_latest = bool(latest) and (latest[0].model, latest[0].checksum) == (name, given)
-            is_new = not find_activations(self._store, 1, model=name, checksum=given)
-            if is_new or (prefer_given and not is_latest):
+            is_new = not find_activations(self._store, 1, model=name, checksum=given.checksum)
+            if is_new or (prefer_given and latest is not None and latest.version != given):
                 self.activate(name, "given at the start")
                 return
-        tried = set()
-        for activation in find_activations(self._store):  # newest first; a file may have been deleted
-            if activation.version in tried:
-                continue
-            tried.add(activation.version)
-            try:
-                self._served = self._prepare(activation)
-            except StoreError:
-                raise
-            except (ShortlistError, OSError) as error:
-                self.activation_error = self.describe_error(activation.model, error)
-            else:
-                return
-        if given is None:
-            raise ModelFileError(self.activation_error or "no model was activated yet.")
-        self._served = self._prepare(self._latest_use(name, given, "the activated models cannot be loaded"))
+        try:
+            if latest is not None:
+                self._served = self._prepare(latest)
+        except StoreError:
+            raise
+        except (ShortlistError, OSError) as error:
+            self.activation_error = self.describe_error(latest.model if latest else name, error)
+            if given is None:
+                raise ModelFileError(self.activation_error) from None
+            self._served = self._prepare(self._latest_use(*given, "the activated model cannot be loaded"))
 
     def model_names(self) -> list[str]:
         """Models that people put into the folder, newest first."""
@@ -213,41 +172,37 @@ class Deployment:
             raise ConfigError("an experiment needs a model in service; start the service first.")
         return latest[0].number, self._store.last_event()
 
-    def find_cutoff(self, name: str) -> str:
-        """The id of a cutoff: one that is stored, or that of a file in the folder, which is stored now."""
-        if name not in self.model_names():
-            return name
-        return add_cutoff(self._store, self.path_of(name).read_bytes())
+    def keep_cutoff(self, name: str) -> str:
+        """Keep the file of a cutoff under its checksum; the checksum."""
+        path = self.path_of(name)
+        checksum = file_checksum(path)
+        keep_file(self._folder, path, checksum)
+        return checksum
 
     def keep(self, name: str, checksum: str) -> None:
         """Keep a model under its checksum; if the folder cannot be written, its file must not be replaced."""
         try:
-            keep_model(self._folder, find_model(self._folder, name, checksum), checksum)
+            keep_file(self._folder, find_model(self._folder, name, checksum), checksum)
         except DataError as error:
             write_log({"level": "warning", "task": "keep model", "problem": self._without_paths(str(error))})
 
-    def activate(
-        self, name: str, note: str, cutoff: Cutoff | None = None, checksum: str | None = None
-    ) -> ServedModel:
+    def activate(self, name: str, note: str, checksum: str | None = None) -> ServedModel:
         """Load and try a model, then serve it here and, through the store, in every worker.
 
         `checksum` names an earlier file of the model; by default it is the one in the folder.
         """
         with self._lock:
             try:
-                stored = None if cutoff is None else add_cutoff(self._store, cutoff_bytes(cutoff))
-                trial = self._latest_use(name, checksum or self.find_checksum(name), note, stored)
+                trial = self._latest_use(name, checksum or self.find_checksum(name), note)
                 served = self._prepare(trial)
                 self.keep(name, trial.checksum)
             except (ModelFileError, OSError) as error:
                 raise ModelFileError(self.describe_error(name, error)) from None
             number = add_activation(
-                self._store, name, trial.checksum, trial.events_until, note, stored, trial.erased_until
+                self._store, name, trial.checksum, trial.events_until, note, trial.erased_until
             )
             self._switch(replace(served, activation=trial._replace(number=number)))
-        del served
         self.remove_unused()
-        release_memory()
         return self.served
 
     def remove_unused(self) -> None:
@@ -291,7 +246,6 @@ class Deployment:
             if latest and latest[0].number != current and is_due:
                 try:
                     self._switch(self._prepare_next(latest[0]))
-                    release_memory()
                 except StoreError:
                     raise
                 except (ShortlistError, OSError) as error:  # the model in service stays
@@ -303,9 +257,9 @@ class Deployment:
             self._looked = time.monotonic()
 
     def _prepare_next(self, activation: Activation) -> ServedModel:
-        """The activated model; the one in service if the file and the cutoff are the same."""
+        """The activated model; the one in service if it is the same file."""
         served = self._served
-        if served is not None and served.activation[1:5] == activation[1:5]:
+        if served is not None and served.activation[1:4] == activation[1:4]:
             return replace(served, activation=activation)
         return self._prepare(activation)
 
@@ -319,7 +273,7 @@ class Deployment:
             elif time.monotonic() >= failed.get(version, 0.0):
                 failed.pop(version, None)
                 try:
-                    loaded[version] = self._prepare(self._latest_use(*version[:2], "an arm", version.cutoff))
+                    loaded[version] = self._prepare(self._latest_use(*version, "an arm"))
                 except StoreError:
                     raise
                 except (ShortlistError, OSError) as error:
@@ -328,11 +282,11 @@ class Deployment:
         self._others = loaded
         self._failed_others = {version: retry for version, retry in failed.items() if version in self._wanted}
 
-    def _latest_use(self, name: str, checksum: str, note: str, cutoff: str | None = None) -> Activation:
+    def _latest_use(self, name: str, checksum: str, note: str) -> Activation:
         """An activation of this file, with the events that it is known to contain."""
         earlier = next(iter(find_activations(self._store, 1, model=name, checksum=checksum)), None)
         until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.erased_until)
-        return Activation(0, name, checksum, until, cutoff, gone, self._store.now(), note)
+        return Activation(0, name, checksum, until, gone, self._store.now(), note)
 
     def describe_error(self, name: str, error: BaseException) -> str:
         """Why a model cannot be served, without paths."""
@@ -349,7 +303,7 @@ class Deployment:
 
     def _prepare(self, activation: Activation) -> ServedModel:
         """Load a model, add the events that its file does not contain, and compute a few lists."""
-        model = load_activated(self._store, self._folder, activation)
+        model = load_activated(self._folder, activation)
         if model.cutoff_ is None and not model.has_boundary:
             raise ModelFileError(
                 f"model {activation.model!r} has no cutoff and no boundary; run shortlist fit without "
@@ -440,10 +394,7 @@ class RefitData(NamedTuple):
 def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     """The model in service, or the given one before any was activated, and the events since."""
     active = next(iter(find_activations(store, 1)), None)
-    if active is None:
-        model = load_model(folder / f"{name}{SUFFIX}")
-    else:
-        model = load_activated(store, folder, active)
+    model = load_model(folder / f"{name}{SUFFIX}") if active is None else load_activated(folder, active)
     form = EventForm.of(model.history_)
     batches, last = [], 0 if active is None else active.events_until
     while rows := store.events_after(last, EVENTS_AT_ONCE):
@@ -456,28 +407,56 @@ def load_refit_data(store: EventStore, folder: Path, name: str) -> RefitData:
     return RefitData(model, Events.join(batches), last, gone)
 
 
-def load_activated(store: EventStore, folder: Path, activation: Activation) -> Recommender:
-    """The model of an activation, with its cutoff."""
+def load_activated(folder: Path, activation: Activation) -> Recommender:
+    """The model of an activation."""
     is_new = activation.number == 0
-    model = load_model(find_model(folder, activation.model, activation.checksum, is_new=is_new))
-    content = None if activation.cutoff is None else read_cutoff(store, activation.cutoff)
-    if content is not None:
-        model.set_cutoff(cutoff_from_bytes(content), model.selection_)
-    return model
+    return load_model(find_model(folder, activation.model, activation.checksum, is_new=is_new))
 
 
-def cutoff_bytes(cutoff: Cutoff) -> bytes:
-    """A fitted cutoff as the bytes of its file."""
-    with tempfile.TemporaryDirectory() as folder:
-        return cutoff.save(Path(folder) / "cutoff.shortlist").read_bytes()
+class CutoffFiles:
+    """Cutoffs that requests name: files of `shortlist cut --save` in the folder of the models."""
 
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._cutoffs: dict[str, CutoffChoice] = {"auto": "auto", "boundary": "boundary"}
+        self._changed: dict[str, int | None] = {}  # name of a file → when it was changed
 
-def cutoff_from_bytes(content: bytes) -> Cutoff:
-    """A fitted cutoff from the bytes of its file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cutoff.shortlist"
-        path.write_bytes(content)
-        return Cutoff.load(path)
+    def loaded(self, name: str) -> CutoffChoice | None:
+        """A cutoff that is in memory; None if its file must be read."""
+        return self._cutoffs.get(name)
+
+    def read(self, name: str) -> CutoffChoice:
+        """A cutoff by its name, or by the checksum under which its file is kept."""
+        if name in self._cutoffs:
+            return self._cutoffs[name]
+        changed = self._find_change(name)
+        if changed is None:
+            raise UnknownIdError(
+                f'cutoff must be "auto", "boundary" or a file in the folder of models, got {name[:60]!r}; '
+                "`shortlist cut --save` writes one."
+            )
+        try:
+            cutoff = Cutoff.load(self._folder / f"{name}{SUFFIX}")
+        except (ModelFileError, OSError) as error:
+            reason = str(error).replace(f"{self._folder}/", "")
+            raise ModelFileError(f"cutoff {name[:60]!r} cannot be read: {reason}") from None
+        self._changed[name], self._cutoffs[name] = changed, cutoff
+        return cutoff
+
+    def refresh(self) -> None:
+        """Let files that have changed be read again."""
+        for name, changed in list(self._changed.items()):
+            if self._find_change(name) != changed:
+                del self._changed[name]
+                self._cutoffs = {key: cutoff for key, cutoff in self._cutoffs.items() if key != name}
+
+    def _find_change(self, name: str) -> int | None:
+        """When the file of a cutoff was changed; None if there is none, or the name is a path."""
+        path = self._folder / f"{name}{SUFFIX}"
+        try:
+            return path.stat().st_mtime_ns if path.parent == self._folder else None
+        except (OSError, ValueError):
+            return None
 
 
 SUFFIX = ".shortlist"
@@ -524,8 +503,8 @@ def find_model(folder: Path, name: str, checksum: str, *, is_new: bool = False) 
     raise ModelFileError(f"the file of model {name!r} {problem}; activate it again where the file is.")
 
 
-def keep_model(folder: Path, path: Path, checksum: str) -> None:
-    """Copy a model file into the folder, under its checksum."""
+def keep_file(folder: Path, path: Path, checksum: str) -> None:
+    """Copy the file of a model or a cutoff into the folder, under its checksum."""
     kept = kept_path(folder, checksum)
     if kept.is_file():
         with suppress(OSError):
@@ -553,38 +532,3 @@ def remove_models(folder: Path, checksums: Iterable[str]) -> None:
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - UNUSED_SECONDS:
                 path.unlink()
-
-
-UPGRADE_LOCK = 0x51_0E_58  # advisory lock of PostgreSQL: one server after the other
-MODEL_TABLES = ("budgets", "model_parts", "models")
-
-
-def export_models(store: EventStore, folder: Path) -> None:
-    """Write the model files that release 0.3 kept in the database into a folder, then drop its tables."""
-    with store.begin() as connection:
-        _export(connection, folder)
-
-
-def _export(connection: sa.Connection, folder: Path) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(UPGRADE_LOCK)))
-    find = sa.text("SELECT content FROM model_parts WHERE checksum = :checksum AND number = :number")
-    present = [name for name in MODEL_TABLES if sa.inspect(connection).has_table(name)]
-    query = "SELECT checksum FROM models"
-    rows: Any = connection.exec_driver_sql(query) if "models" in present else ()
-    for (checksum,) in list(rows):
-        number, path = 0, kept_path(folder, checksum)
-        if path.is_file():
-            continue
-        try:
-            with atomic_write(path) as temporary, temporary.open("wb") as file:
-                while content := connection.scalar(find, {"checksum": checksum, "number": number}):
-                    file.write(content)
-                    number += 1
-        except DataError as error:
-            raise ConfigError(
-                f"model files of release 0.3 must leave the database: {error} Run the service or "
-                "`shortlist service refit` once where the folder of the model can be written."
-            ) from None
-    for name in present:
-        connection.exec_driver_sql(f"DROP TABLE {name}")

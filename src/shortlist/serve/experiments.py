@@ -60,6 +60,13 @@ class Arm:
     model: str | None = None  # of the folder; None: the one in service
     options: Mapping[str, Any] = field(default_factory=dict)  # of a request
     version: ModelVersion | None = None  # of the model, when the experiment started
+    cutoff_checksum: str | None = None  # of the file of its cutoff, then
+
+    @property
+    def request_options(self) -> dict[str, Any]:
+        """The options with the cutoff as it was when the experiment started."""
+        options = dict(self.options)
+        return options if self.cutoff_checksum is None else options | {"cutoff": self.cutoff_checksum}
 
     def describe(self) -> str:
         """The arm in a few words."""
@@ -88,8 +95,6 @@ class LiveExperiment(ExperimentOptions):
     history: CommonHistory | None = None
     started: float = 0.0
     ended: float | None = None
-    note: str = ""  # why it ended, unless somebody stopped it
-    is_recorded: bool = False  # by release 0.3: its outcomes stay, its counts of earlier events are not used
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,14 +131,13 @@ class LiveExperiment(ExperimentOptions):
         for arm in values["arms"]:
             version = arm["version"] and ModelVersion(*arm["version"])
             arms.append(Arm(**{**arm, "version": version}))
-        ending = {} if end is None else {"ended": end.at, **end.content}
-        history = values.get("history") and CommonHistory(*values["history"])
+        history = values["history"] and CommonHistory(*values["history"])
         beside = {"arms": tuple(arms), "history": history, "name": name, "started": started}
-        return cls(**{**values, **beside, **ending})
+        return cls(**{**values, **beside, "ended": None if end is None else end.at})
 
     def to_dict(self) -> dict[str, Any]:
         """All but the name and how it began and ended."""
-        beside = ("name", "started", "ended", "note", "is_recorded")
+        beside = ("name", "started", "ended")
         return {key: value for key, value in asdict(self).items() if key not in beside}
 
     @property
@@ -155,12 +159,11 @@ class LiveExperiment(ExperimentOptions):
         """The experiment with models, cutoffs and users as they are now: what is replaced changes nothing."""
         arms = []
         for arm in self.arms:
-            version, options = deployment.find_version(arm.model), dict(arm.options)
+            version, cutoff = deployment.find_version(arm.model), arm.options.get("cutoff", "auto")
             if arm.model is not None and version is not None:
                 deployment.keep(arm.model, version.checksum)
-            if options.get("cutoff", "auto") not in ("auto", "boundary"):
-                options["cutoff"] = deployment.find_cutoff(options["cutoff"])
-            arms.append(replace(arm, version=version, options=options))
+            checksum = None if cutoff in ("auto", "boundary") else deployment.keep_cutoff(cutoff)
+            arms.append(replace(arm, version=version, cutoff_checksum=checksum))
         history = CommonHistory(*deployment.latest_event())
         return replace(self, arms=tuple(arms), salt=secrets.token_hex(8), history=history)
 
@@ -191,7 +194,7 @@ class Participants:
                 f"the activation {number}, which {experiment.name!r} started with, is not known any more; "
                 "stop the experiment."
             )
-        known = load_activated(store, folder, activation).history_
+        known = load_activated(folder, activation).history_
         erased = erased_after(store, activation.erased_until)
         in_file = pl.DataFrame({"user_id": known.users.values.cast(pl.String), "n": np.diff(known.indptr)})
         in_file = in_file.filter(~pl.col("user_id").is_in([user.user_id for user in erased]))
@@ -274,7 +277,7 @@ class Experiments:
         """End it: users are no longer split; outcomes whose window is open are still awaited."""
         with self._store.begin(in_order=True) as connection:
             if self._get(name).ended is None:
-                self._store.add_change(ENDED, name, {"note": ""}, connection)
+                self._store.add_change(ENDED, name, {}, connection)
         self.follow()
         return self._get(name)
 
@@ -343,20 +346,13 @@ class Experiments:
             connection.execute(change, [{"user": user, "value": value} for user, value in outcomes.items()])
 
     def rebuild(self) -> None:
-        """Drop all outcomes, except those whose lists are deleted or that release 0.3 recorded.
-
-        `step` computes them again.
-        """
-        ends = self._store.latest_changes((ENDED,), 1_000)
-        recorded = [end.name for end in ends if end.content.get("is_recorded")]
+        """Drop all outcomes, except those whose lists are deleted; `step` computes them again."""
         logged = sa.select(lists).where(lists.c.arm.is_not(None)).order_by(lists.c.made, lists.c.list_id)
         with self._store.begin() as connection:
             oldest = connection.scalar(sa.select(sa.func.min(lists.c.made)))
             if oldest is not None:
-                kept = sa.delete(exposures).where(exposures.c.experiment.not_in(recorded))
-                connection.execute(kept.where(exposures.c.first >= oldest))
-                rows = [row for row in connection.execute(logged) if row.arm.split("/")[0] not in recorded]
-                self._add_exposures(connection, rows)
+                connection.execute(sa.delete(exposures).where(exposures.c.first >= oldest))
+                self._add_exposures(connection, list(connection.execute(logged)))
 
     def users(self, name: str) -> list[Any]:
         """The users of an experiment whose outcome is known, in the order of their first lists."""
@@ -382,8 +378,7 @@ class Experiments:
         table = self._read_outcomes(experiment)
         report = self._compare(experiment, table)
         summary = _waiting(experiment) if report is None else report.summary()
-        limit = "" if experiment.is_recorded else f"At most {experiment.max_hits} hits of a user count."
-        note = f"It was {experiment.note}." if experiment.note else ""
+        limit = f"At most {experiment.max_hits} hits of a user count."
         counts = self.count_users(experiment.name)
         complete = {arm.name: table.filter(arm=arm.name) for arm in experiment.arms}
         return {
@@ -396,6 +391,7 @@ class Experiments:
                     "name": arm.name,
                     "share": arm.share,
                     "description": arm.describe(),
+                    "can_ship": not arm.options,
                     "users": counts.get(arm.name, 0),
                     "complete": complete[arm.name].height,
                     "shown": complete[arm.name]["shown"].mean(),
@@ -404,7 +400,7 @@ class Experiments:
                 for arm in experiment.arms
             ],
             "report": None if report is None else report.to_dict(),
-            "summary": " ".join(filter(None, [summary, limit, self._find_invented(experiment), note])),
+            "summary": " ".join(filter(None, [summary, limit, self._find_invented(experiment)])),
         }
 
     def _find_invented(self, experiment: LiveExperiment) -> str:
@@ -428,8 +424,7 @@ class Experiments:
     def _compare(self, experiment: LiveExperiment, table: pl.DataFrame) -> ExperimentReport | None:
         if set(table["arm"]) != {arm.name for arm in experiment.arms}:
             return None
-        covariates = [] if experiment.is_recorded else COVARIATES
-        return evaluate_experiment(table, covariates=covariates, **self._options(experiment))
+        return evaluate_experiment(table, covariates=COVARIATES, **self._options(experiment))
 
     def _read_outcomes(self, experiment: LiveExperiment) -> pl.DataFrame:
         """One row per user whose window has passed: arm, day, what was known before, and the outcome."""

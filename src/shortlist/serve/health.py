@@ -257,20 +257,13 @@ class ReferenceLists(NamedTuple):
 
     number: int  # of the activation
     lengths: list[int]
-    examples: dict[Any, int]  # length by user id: long, short and empty lists
 
 
 @limit_threads(1)
 def compute_reference(served: ServedModel) -> ReferenceLists:
     """Compute the lists of a sample of users."""
     sample = spread_users(served.model, SAMPLE_USERS)
-    lengths = served.model.recommend(sample).lengths
-    order = np.argsort(-lengths, kind="stable")
-    shown = order[lengths[order] > 0]
-    picked = [] if not shown.size else shown[[0, shown.size // 2, shown.size * 9 // 10, -1]].tolist()
-    picked += order[lengths[order] == 0][:1].tolist()
-    examples = {sample[at]: int(lengths[at]) for at in picked if "@" not in str(sample[at])}  # no addresses
-    return ReferenceLists(served.number, lengths.tolist(), examples)
+    return ReferenceLists(served.number, served.model.recommend(sample).lengths.tolist())
 
 
 def describe_status(

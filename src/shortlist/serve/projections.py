@@ -4,8 +4,6 @@ Purchases count when they arrive, because the time of an event may be that of an
 is returned within the window is none.
 """
 
-import base64
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -16,7 +14,7 @@ import sqlalchemy as sa
 from shortlist.serve.store import EventStore, StoreError
 from shortlist.serve.tables import events, lists, metadata
 
-ACTIVATION, CUTOFF = "activation", "cutoff"  # kinds of changes
+ACTIVATION = "activation"  # kind of changes
 MAX_ACTIVATIONS = 1_000  # that are looked at
 
 
@@ -25,7 +23,6 @@ class ModelVersion(NamedTuple):
 
     model: str
     checksum: str  # of the model file
-    cutoff: str | None = None  # id of a cutoff that replaces the one of the file
 
 
 class Activation(NamedTuple):
@@ -35,7 +32,6 @@ class Activation(NamedTuple):
     model: str
     checksum: str  # of the model file
     events_until: int  # events up to this one are in the file
-    cutoff: str | None  # id of a cutoff that replaces the one of the file
     erased_until: int  # users who were erased up to this change are not in the file
     activated: float
     note: str
@@ -43,7 +39,7 @@ class Activation(NamedTuple):
     @property
     def version(self) -> ModelVersion:
         """What is served."""
-        return ModelVersion(self.model, self.checksum, self.cutoff)
+        return ModelVersion(self.model, self.checksum)
 
 
 def add_activation(
@@ -52,12 +48,11 @@ def add_activation(
     checksum: str,
     events_until: int,
     note: str,
-    cutoff: str | None = None,
     erased_until: int = 0,
 ) -> int:
     """Record which model is served from now on; the number of the activation."""
-    content = {"checksum": checksum, "events_until": events_until, "cutoff": cutoff}
-    return store.add_change(ACTIVATION, model, content | {"erased_until": erased_until, "note": note})
+    content = {"checksum": checksum, "events_until": events_until, "erased_until": erased_until}
+    return store.add_change(ACTIVATION, model, content | {"note": note})
 
 
 def find_activations(
@@ -80,20 +75,6 @@ def find_activations(
         if checksum in (None, activation.checksum) and number in (None, activation.number)
     ]
     return matching[:limit]
-
-
-def add_cutoff(store: EventStore, content: bytes) -> str:
-    """Store the file of a fitted cutoff; its id."""
-    cutoff_id = hashlib.sha256(content).hexdigest()[:24]
-    if read_cutoff(store, cutoff_id) is None:
-        store.add_change(CUTOFF, cutoff_id, {"content": base64.b64encode(content).decode()})
-    return cutoff_id
-
-
-def read_cutoff(store: EventStore, cutoff_id: str) -> bytes | None:
-    """The file of a stored cutoff."""
-    changes = store.latest_changes((CUTOFF,), 1, cutoff_id)
-    return base64.b64decode(changes[0].content["content"]) if changes else None
 
 
 ERASURE = "erasure"  # kind of changes

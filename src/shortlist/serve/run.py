@@ -21,7 +21,6 @@ from uvicorn.supervisors import Multiprocess
 from shortlist.core.serialization import read_header
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import export_models, limit_arenas
 from shortlist.serve.projections import find_activations
 from shortlist.serve.store import EventStore, wait_for_store
 from shortlist.serve.tokens import read_tokens
@@ -51,7 +50,6 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
 
     def check_store() -> None:
         store.create()
-        export_models(store, config.model_folder)
         if not find_activations(store, 1):
             read_header(config.model_path)
 
@@ -148,7 +146,6 @@ def build_app() -> Any:
     text = os.environ.get(VARIABLE)
     if not text:
         raise ConfigError("the service is started with `shortlist serve`.")
-    limit_arenas()
     sys.setswitchinterval(SWITCH_SECONDS)
     config = ServeConfig(**json.loads(text))
     GuardedProtocol.max_connections = config.max_connections

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, TypeVar
 import orjson
 from fastapi.exceptions import RequestValidationError
 from pydantic import (
-    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -28,7 +27,6 @@ from shortlist.core.options import (
     nearest_name,
     strict_type,
 )
-from shortlist.cutoff.base import Cutoff
 from shortlist.data.ids import IdMap
 from shortlist.errors import DataError, ShortlistError
 from shortlist.recommend.options import RequestOptions
@@ -223,7 +221,7 @@ class CutBody(Body):
 
     lists: ScoredLists
     cutoff: str = Field(
-        description="A `cutoff_id` from /v1/cut/fit, or the name of a saved cutoff in the model folder.",
+        description="The name of a cutoff that `shortlist cut --save` wrote into the model folder.",
         max_length=200,
     )
 
@@ -250,48 +248,6 @@ class CutAnswer(Answer):
     """Lists after the cut, in the order of the request."""
 
     lists: list[CutList]
-
-
-class OutcomeBody(Body):
-    """The items of a user that turned out to be relevant."""
-
-    user_id: Id
-    items: list[Id]
-
-
-def cutoff_classes() -> dict[str, type[Cutoff]]:
-    """Cutoffs that can be fitted on lists of scores, by name."""
-    return {name: kind for name, kind in sorted(Cutoff.classes().items()) if kind.over_http}
-
-
-def _check_class(name: str) -> str:
-    """The name of a cutoff that can be fitted."""
-    names = list(cutoff_classes())
-    if name not in names:
-        raise ValueError(f"must be one of {', '.join(names)}")
-    return name
-
-
-class CutFitBody(Body):
-    """Scores and outcomes to learn a cutoff from."""
-
-    lists: ScoredLists
-    outcomes: list[OutcomeBody]
-    cutoff: Annotated[str, AfterValidator(_check_class)] = Field(
-        "ExpectedF1",
-        description="The class of the cutoff.",
-        json_schema_extra=lambda schema: schema.update(enum=list(cutoff_classes())),
-    )
-    params: dict[str, WholeNumber | float | bool | str | None] = Field(
-        {}, description="Parameters of the class, such as its calibration."
-    )
-
-
-class CutFitAnswer(Answer):
-    """The fitted cutoff."""
-
-    cutoff_id: str
-    description: str
 
 
 ARM_OPTIONS = ("N", "cutoff", "min_items", "max_items")  # of a request, that an arm may set
@@ -330,6 +286,7 @@ class ArmRow(Answer):
     name: str
     share: float
     description: str
+    can_ship: bool = Field(description="Whether it is a model that can be put into service as it is.")
     users: int
     complete: int = Field(description="Users whose window has passed.")
     shown: float | None = Field(description="Items shown per such user.")
@@ -354,9 +311,8 @@ class ModelBody(Body):
     """Which model to serve."""
 
     name: Name = Field(description="A name from GET /v1/model.")
-    cutoff: str | None = Field(None, max_length=200, description="A `cutoff_id`; default: its own.")
     activation: Annotated[int, Field(ge=1, le=2**63 - 1)] | None = Field(
-        None, description="Go back to this activation of the model, with the cutoff it had then."
+        None, description="Go back to this activation of the model."
     )
 
 
@@ -382,6 +338,7 @@ class ModelAnswer(Answer):
     loaded: float
     can_change: bool = Field(description="Whether a token can change the service: it has a token file.")
     available: list[str]
+    examples: list[str | int] = Field(description="A few users, to begin with.")
     activations: list[ActivationRow]
     error: str | None
     report: str | None = Field(description="How the model and its cutoff were chosen.")
@@ -410,33 +367,6 @@ class ErasureAnswer(Answer):
 
     n_events: int
     n_lists: int = Field(description="Logged lists.")
-
-
-class ExampleUser(Answer):
-    """A user and the length of the list when the model was loaded."""
-
-    user_id: str | int
-    n_items: int
-
-
-class ExamplesAnswer(Answer):
-    """Users with different lists, longest first."""
-
-    examples: list[ExampleUser]
-
-
-class SimilarItem(Answer):
-    """A similar item."""
-
-    item_id: str | int
-    name: str | None
-    score: float = Field(description="The cosine of the vectors of the two items.")
-
-
-class SimilarAnswer(Answer):
-    """Most similar first."""
-
-    items: list[SimilarItem]
 
 
 class HealthAnswer(Answer):

@@ -12,19 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shortlist.cutoff.base import Cutoff
-from shortlist.cutoff.threshold import FixedN
-from shortlist.errors import ModelFileError, ShortlistError
-from shortlist.recommend.options import CutoffChoice
+from shortlist.errors import ShortlistError
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import (
-    SUFFIX,
-    Deployment,
-    ServedModel,
-    cutoff_from_bytes,
-    export_models,
-    trim_memory,
-)
+from shortlist.serve.deployment import CutoffFiles, Deployment, ServedModel
 from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment, Participants
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
 from shortlist.serve.lists import (
@@ -40,7 +30,7 @@ from shortlist.serve.lists import (
 )
 from shortlist.serve.log import write_log
 from shortlist.serve.metrics import Metrics, put_counters
-from shortlist.serve.projections import find_activations, read_cutoff
+from shortlist.serve.projections import find_activations
 from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
 from shortlist.serve.store import EventStore, StoreError, StoreWriter, wait_for_store
 from shortlist.serve.tokens import TokenFile
@@ -71,7 +61,6 @@ class Retention:
 
 
 FLUSH_SECONDS = 2.0  # between two writes of the counters
-TRIM_SECONDS = 60.0  # between two times that free memory is given back
 PATIENCE_SECONDS = 5.0  # how long events wait for a database that restarts
 
 
@@ -89,13 +78,11 @@ class Service:
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
         self.large_lists = ThreadPoolExecutor(1, thread_name_prefix="large-lists")
         self.worker = random.randbytes(6).hex()
-        self._cutoffs: dict[str, CutoffChoice] = {"auto": "auto", "boundary": "boundary"}
-        self._cutoff_files: dict[str, int | None] = {}  # name of a file → when it was changed
+        self.cutoffs = CutoffFiles(config.model_folder)
         self._stop = threading.Event()
-        self._trimmed = time.monotonic()  # when free memory was given back
         self.is_open = self.is_draining = False
         self.lacks_history = False  # whether it is unknown who takes part in the running experiment
-        self._reference = ReferenceLists(-1, [], {})
+        self._reference = ReferenceLists(-1, [])
         self._reference_lock = threading.Lock()
 
     def open(self) -> None:
@@ -112,7 +99,6 @@ class Service:
     def _load(self) -> None:
         """Load the model with all events."""
         self.store.create()
-        export_models(self.store, self.config.model_folder)
         self.store.read_time()
         self.deployment.start(self.config.model_path, prefer_given=self.config.start_with == "given")
         self._follow_models()
@@ -163,10 +149,7 @@ class Service:
 
     def _do_rounds(self) -> None:
         """What is due every few seconds or less often."""
-        if time.monotonic() - self._trimmed >= TRIM_SECONDS:
-            self._trimmed = time.monotonic()
-            trim_memory()
-        self._forget_cutoffs()
+        self.cutoffs.refresh()
         self.store.read_time()
         self._store_counters()
         turn = int(self.store.now() // TURN_SECONDS)
@@ -217,9 +200,8 @@ class Service:
         n_before: Mapping[str, int] = NO_COUNTS,
     ) -> ListResult:
         """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
-        loaded = self._cutoffs
-        is_loaded = body.cutoff in loaded
-        cutoff = loaded[body.cutoff] if is_loaded else await asyncio.to_thread(self.cutoff, body.cutoff)
+        loaded = self.cutoffs.loaded(body.cutoff)
+        cutoff = await asyncio.to_thread(self.cutoffs.read, body.cutoff) if loaded is None else loaded
         at = self.store.now()
         build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, n_before=n_before)
         if is_small(body):
@@ -243,7 +225,7 @@ class Service:
             by_arm.setdefault(arm, []).append(user)
         results = []
         for arm, some in by_arm.items():
-            options = {} if arm is None else dict(arm.options)
+            options = {} if arm is None else arm.request_options
             served = None if arm is None else self.deployment.model_of(arm.version)
             results.append(
                 await self._make_lists(
@@ -273,21 +255,15 @@ class Service:
             None if self.tokens is None else self.tokens.problem,
         )
 
-    def activate(self, name: str, cutoff_id: str | None, number: int | None) -> None:
-        """Serve another model, with its own cutoff, a stored one, or the one of an earlier activation."""
-        cutoff = None if cutoff_id is None else self.cutoff(cutoff_id)
-        if isinstance(cutoff, str) or (cutoff is not None and number is not None):
-            raise RequestError(422, "invalid_request", "cutoff must be a cutoff_id", "leave it out")
+    def activate(self, name: str, number: int | None) -> None:
+        """Serve another model, or the file of an earlier activation."""
         note, checksum = "by request", None
         if number is not None:
             earlier = find_activations(self.store, 1, model=name, number=number)
             if not earlier:
                 raise RequestError(404, "not_found", "there is no such activation", "see GET /v1/model")
             note, checksum = f"back to activation {number}", earlier[0].checksum
-            if earlier[0].cutoff is not None:
-                content = read_cutoff(self.store, earlier[0].cutoff)
-                cutoff = None if content is None else cutoff_from_bytes(content)
-        self.deployment.activate(name, note, cutoff, checksum)
+        self.deployment.activate(name, note, checksum)
 
     def start_experiment(self, body: ExperimentBody) -> None:
         """Check what the arms name, then begin."""
@@ -302,7 +278,7 @@ class Service:
             for arm in values.pop("arms")
         )
         for arm in arms:
-            self.cutoff(arm.options.get("cutoff", "auto"))
+            self.cutoffs.read(arm.options.get("cutoff", "auto"))
         experiment = LiveExperiment(arms=arms, **values).freeze(self.deployment)
         if experiment.window_days >= self.config.keep_lists_days:
             raise RequestError(
@@ -323,19 +299,15 @@ class Service:
             )
         if ship is not None:
             arm = arms[ship]
-            if set(arm.options) - {"N", "cutoff"}:
+            if arm.options:
                 raise RequestError(
                     422,
                     "invalid_request",
-                    f"an arm with {', '.join(sorted(arm.options))} cannot be put into service as a whole",
-                    "stop without ship, and activate a model with a cutoff",
+                    f"an arm with {', '.join(sorted(arm.options))} is no model that can be put into service",
+                    "stop without ship, and activate a model with this cutoff",
                 )
             version = arm.version or self.deployment.served.activation.version
-            chosen = arm.options.get("cutoff", "auto")
-            cutoff = self.cutoff(version.cutoff if chosen == "auto" and version.cutoff else chosen)
-            cutoff = FixedN(N=arm.options["N"]) if "N" in arm.options else cutoff
-            new = cutoff if isinstance(cutoff, Cutoff) else None
-            self.deployment.activate(version.model, f"arm {ship} of {name}", new, version.checksum)
+            self.deployment.activate(version.model, f"arm {ship} of {name}", version.checksum)
         self.experiments.stop(name)
 
     def describe_experiment(self, name: str | None) -> dict[str, Any]:
@@ -346,47 +318,6 @@ class Service:
                 raise RequestError(404, "not_found", "there is no such experiment", "see GET /v1/experiment")
             return {"name": None, "summary": "No experiment was started yet.", "can_change": can_change}
         return self.experiments.describe(name) | {"can_change": can_change}
-
-    def cutoff(self, name: str) -> CutoffChoice:
-        """The cutoff that a request names: an id, or the name of a file that `shortlist cut --save` wrote."""
-        cutoff = self._cutoffs.get(name)
-        if cutoff is not None:
-            return cutoff
-        if name in self.deployment.model_names():
-            return self._read_cutoff_file(name)
-        content = read_cutoff(self.store, name)
-        if content is None:
-            raise RequestError(
-                404,
-                "unknown_cutoff",
-                'cutoff must be "auto", "boundary", a known cutoff_id or a saved cutoff in the model folder',
-                "POST /v1/cut/fit returns a cutoff_id; `shortlist cut --save` writes a file",
-            )
-        stored = self._cutoffs[name] = cutoff_from_bytes(content)
-        return stored
-
-    def _read_cutoff_file(self, name: str) -> Cutoff:
-        """The cutoff of a file in the folder of the models; it is read once."""
-        changed = self._changed(name)
-        try:
-            cutoff = Cutoff.load(self.deployment.path_of(name))
-        except (ModelFileError, OSError) as error:
-            raise ModelFileError(self.deployment.describe_error(name, error)) from None
-        self._cutoff_files[name] = changed
-        self._cutoffs[name] = cutoff
-        return cutoff
-
-    def _changed(self, name: str) -> int | None:
-        """When a file in the folder of the models was changed; None if it is gone."""
-        path = self.config.model_folder / f"{name}{SUFFIX}"
-        return path.stat().st_mtime_ns if path.is_file() else None
-
-    def _forget_cutoffs(self) -> None:
-        """Let cutoff files that have changed be read again."""
-        for name, changed in list(self._cutoff_files.items()):
-            if self._changed(name) != changed:
-                del self._cutoff_files[name]
-                self._cutoffs = {key: cutoff for key, cutoff in self._cutoffs.items() if key != name}
 
 
 def takes_part(body: RecommendBody) -> bool:

@@ -76,7 +76,7 @@ class ListRow(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One row of the log of changes: an activation, a cutoff, an experiment or an erased user."""
+    """One row of the log of changes: an activation, an experiment or an erased user."""
 
     number: int
     kind: str
@@ -135,9 +135,8 @@ class EventStore:
         try:
             if not self.is_sqlite:
                 self._check_encoding()
-            at = self.now()
             with self.begin(in_order=True) as connection:
-                upgrade_tables(connection, at)
+                upgrade_tables(connection)
         except (StoreFullError, ConfigError):
             raise
         except StoreError as error:

@@ -1,6 +1,6 @@
 """The tables of the event store: the log, and what follows from it.
 
-The log is `events`, `lists` and `changes` (activations, cutoffs, experiments, erased users). Its rows are
+The log is `events`, `lists` and `changes` (activations, experiments, erased users). Its rows are
 added and never changed; only an erasure and the age of lists delete some. `snapshots`, `exposures` and
 `counters` are projections: what was concluded from the log.
 """
@@ -45,7 +45,7 @@ changes = sa.Table(
     metadata,
     sa.Column("number", Number, primary_key=True, autoincrement=True),
     sa.Column("kind", sa.Text, nullable=False),
-    sa.Column("name", sa.Text, nullable=False),  # of the model, cutoff or experiment; the erased user
+    sa.Column("name", sa.Text, nullable=False),  # of the model or experiment; the erased user
     sa.Column("at", sa.Float, nullable=False),
     sa.Column("content", sa.Text, nullable=False),  # JSON
     sqlite_autoincrement=True,

@@ -51,11 +51,11 @@ export async function experiment(view) {
         h("p", { class: "help" }, report ? `Users are split as requested, as far as the counts tell: evidence against it ${number(report.split_e_value)} to 1; above 1,000 there is no verdict.` : "Users count when the days after their first list have passed.")),
       report ? guardrails(data, report) : "",
       h("section", { class: "card" }, h("h2", {}, data.ended === null ? "End it" : "Put an arm into service"),
-        h("p", {}, "Stopping gives everyone the lists of the model in service again. Shipping gives everyone the lists of one arm."),
+        h("p", {}, "Stopping gives everyone the lists of the model in service again. Shipping puts the model of an arm into service; an arm with another length or cutoff is none."),
         data.can_change ? h("p", { class: "help" }, "This needs a token with the scope admin.") : refusal("no-tokens"),
         h("div", { class: "row" },
           data.ended === null ? h("button", { type: "button", class: "quiet", ...locked, onclick: () => stop(null) }, "Stop") : null,
-          data.arms.map((arm) => h("button", { type: "button", class: report && report.winner === arm.name ? "" : "quiet", ...locked, onclick: () => stop(arm.name) }, `Ship ${arm.name}`)))));
+          data.arms.filter((arm) => arm.can_ship).map((arm) => h("button", { type: "button", class: report && report.winner === arm.name ? "" : "quiet", ...locked, onclick: () => stop(arm.name) }, `Ship ${arm.name}`)))));
 
     async function stop(ship) {
       const question = ship === null ? `Stop the experiment ${data.name}?` : `Stop the experiment ${data.name} and give everyone the lists of ${ship}?`;

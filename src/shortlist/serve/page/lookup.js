@@ -15,7 +15,7 @@ const ENDS = [
 ];
 
 export async function lookup(view) {
-  const { has_boundary: hasBoundary } = await get("/v1/model");
+  const { has_boundary: hasBoundary, examples: users } = await get("/v1/model");
   const ends = ENDS.filter(([value]) => value !== "boundary" || hasBoundary);
   const user = h("input", { name: "user", autocomplete: "off", spellcheck: "false", required: true, value: decoded(view.rest) });
   const candidates = h("input", { autocomplete: "off", spellcheck: "false" });
@@ -26,7 +26,8 @@ export async function lookup(view) {
   const result = h("div", {});
   let asked = 0; // an answer to an earlier question is not shown
   const said = h("p", { class: "unseen", role: "status" });
-  const examples = h("p", { class: "examples" });
+  const examples = h("p", { class: "examples" }, users.length ? "For example: " : "", ...users.map((id) =>
+    h("button", { type: "button", class: "chip", onclick: () => { user.value = String(id); ask(); } }, String(id))));
   const form = h("form", { class: "card", onsubmit: (event) => { event.preventDefault(); ask(); } },
     h("div", { class: "row" },
       field("User id", user),
@@ -45,7 +46,6 @@ export async function lookup(view) {
     h("p", { class: "muted" }, "The list that the service returns now, where it ends, what is left out, and what the user did before."),
     form, said, result);
   for (const one of [first, second]) one.addEventListener("change", () => { if (user.value.trim()) load(); });
-  showExamples();
   if (user.value) await load();
 
   function ask() {
@@ -85,17 +85,6 @@ export async function lookup(view) {
     if (least.value !== "") found.min_items = Number(least.value);
     if (most.value !== "") found.max_items = Number(most.value);
     return found;
-  }
-
-  async function showExamples() {
-    try {
-      const { examples: found } = await get("/v1/users");
-      examples.replaceChildren(found.length ? "For example: " : "", ...found.map((one) =>
-        h("button", { type: "button", class: "chip", onclick: () => { user.value = String(one.user_id); ask(); } },
-          String(one.user_id), h("span", { class: "muted" }, one.n_items ? ` ${plural(one.n_items, "item")}` : " empty list"))));
-    } catch {
-      examples.replaceChildren(); // the form explains what is wrong when it is used
-    }
   }
 }
 
