@@ -187,3 +187,25 @@ def test_invalid_validation_is_refused():
     one = Interactions.from_tuples([("a", "x", 0), ("a", "y", 9), ("b", "y", 0)])
     with pytest.raises(DataError, match="at least two users with events before and after"):
         hold_out_by_time(one)
+
+
+def test_a_budget_compares_models_by_what_it_earns():
+    data = sl.load_dataset("sample")
+    names = ["Popularity", "PersonalFrequency"]
+    budget = sl.cutoff.Budget(items_per_list=1.5)
+    model = sl.fit(data, models=names, cutoff=budget, users="everyone", horizon="7d", budget="quick")
+    selection = model.selection_
+    assert (type(model).__name__, selection.metric) == ("PersonalFrequency", "value")
+    split = sl.split.last_period(data, "7d")
+    ranker = sl.PersonalFrequency().fit(split.train_valid)
+    known = sl.Interactions.from_frame(split.train_valid.to_frame()).users.values
+    lists = ranker.recommend(known, N=2, filter_seen=False)
+    taken = split.test.to_frame().select("user_id", "item_id").unique()
+    hits = lists.to_frame().join(taken, on=["user_id", "item_id"])["rank"]
+    expected = ((hits == 1).sum() + 0.5 * (hits == 2).sum()) / len(known)
+    scores = {row["model"]: row["score"] for row in selection.models}
+    assert scores["PersonalFrequency"] == pytest.approx(expected)
+    same, often = selection.held_out["baselines"]
+    assert same["name"] == "the same volume, 1.5 per list, for everyone"
+    assert 0 < same["score"] < often["score"]
+    assert sl.allocate(model, contacts=30).n_users == 30

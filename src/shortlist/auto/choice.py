@@ -383,10 +383,11 @@ class HeldOutScores(NamedTuple):
 
     chosen: Doubles  # under the model and cutoff with the best score
     fixed: Doubles  # under the best fixed N of that model
-    usual: Doubles  # under a common N
+    usual: Doubles | None  # under a common N; None if the volume is limited
     often: Doubles | None  # under what each user took most often, at its best N; None without repeats
     fixed_lengths: tuple[int, ...]  # of the halves
     choices: tuple[str, ...]  # names of model and cutoff
+    volume: float | None = None  # items per list, also of the baselines
 
     def report(self, cutoff: str) -> dict[str, Any]:
         """What is reported if this cutoff, by name, is served."""
@@ -394,10 +395,11 @@ class HeldOutScores(NamedTuple):
         if cutoff == FIXED:
             scores, choices = self.fixed, [f"{choice.split(',')[0]}, {FIXED}" for choice in choices]
         named = " or ".join(dict.fromkeys(map(str, self.fixed_lengths)))
-        baselines = {
-            f"{USUAL_LENGTH} for everyone": self.usual,
-            f"best N ({named}) for everyone": self.fixed,
-        }
+        baselines: dict[str, Doubles] = {}
+        if self.usual is not None:
+            baselines[f"{USUAL_LENGTH} for everyone"] = self.usual
+        same = f"best N ({named})" if self.volume is None else f"the same volume, {self.volume:.3g} per list,"
+        baselines[f"{same} for everyone"] = self.fixed
         if self.often is not None:
             baselines[MOST_OFTEN] = self.often
         return {
@@ -433,20 +435,22 @@ def score_held_out(arms: list[Arm], users: Longs, cutoff: CutoffArgument) -> Hel
         winner = next(arm.result for arm in arms if arm.result.model is choice.validation.model)
         tested = winner.restrict(other)
         best_lengths.append(choice.validation.N)
-        lists = choice.lists(tested), *(tested.candidates.head(N) for N in (best_lengths[-1], USUAL_LENGTH))
-        values.append([tested.evaluate(shown).values(winner.metric) for shown in lists])
+        shown = tested.evaluate(choice.lists(tested)).values(winner.metric)
+        values.append([shown, *(tested.values_at(N) for N in (best_lengths[-1], USUAL_LENGTH))])
         choices.append(f"{choice.name}, {choice.cutoff_name}")
         if often is not None:
             N, simple = often.restrict(half).N, often.restrict(other)
-            oftens.append(simple.evaluate(simple.candidates.head(N)).values(winner.metric))
+            oftens.append(simple.values_at(N) if simple.volume is None else simple.values_of_best())
     chosen, fixed, usual = (np.concatenate(columns) for columns in zip(*values, strict=True))
+    volume = arms[0].result.volume
     return HeldOutScores(
         chosen,
         fixed,
-        usual,
+        usual if volume is None else None,
         np.concatenate(oftens) if oftens else None,
         tuple(best_lengths),
         tuple(choices),
+        volume,
     )
 
 

@@ -22,7 +22,7 @@ from shortlist.auto.validation import (
 )
 from shortlist.core.metrics import Metric
 from shortlist.core.options import Positive, check_value, explain_keywords
-from shortlist.cutoff import ExpectedValue
+from shortlist.cutoff import Budget, ExpectedValue
 from shortlist.cutoff.base import Cutoff, check_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
@@ -103,11 +103,12 @@ def fit(
         Metric for selecting the model and the cutoff: `"f1"`, `"ndcg"` or `"value"`. By default `"value"` if
         gain and cost are given, else `"f1"`.
     gain, cost
-        What a shown item earns if the user takes it, and costs if not, in one unit. An `ExpectedValue` as
-        `cutoff` has them already.
+        What a shown item earns if the user takes it, and costs if not, in one unit. An `ExpectedValue` or a
+        `Budget` as `cutoff` has them already.
     cutoff
         `"auto"` selects a cutoff; an unfitted cutoff is fitted on the validation lists; None sets no cutoff,
-        so that lists end at the model's boundary if it has one. A `Guarantee` is tested on 30% of the users,
+        so that lists end at the model's boundary if it has one. With a `Budget`, models are compared by what
+        this many items earn (by default, how many of them users take). A `Guarantee` is tested on 30% of the users,
         drawn with `seed`: their held-out interactions train, tune and stop no model. The deployed model is
         the tested one; the held-out interactions are only added to its histories with `observe`. A threshold
         must pass the same test on up to three earlier baskets of all users (or periods), each predicted by a
@@ -185,13 +186,21 @@ def fit(
         n_candidates = max(n_candidates, cutoff.candidates_needed())
     with show_progress(progress) as display:
         holdout = hold_out(data, seed, validation, period, users == "everyone")
-        if metric == "value" and users is None and holdout.everyone is None:
+        volume = cutoff.items_per_list if isinstance(cutoff, Budget) and metric == "value" else None
+        if metric == "value" and volume is None and users is None and holdout.everyone is None:
             warn(BUYERS_ONLY + ("" if data.time is None else EVERYONE) + BUYERS)
         kept = keep_back(data, holdout, seed) if isinstance(cutoff, Guarantee) else None
         holdout = holdout if kept is None else kept.selection
         display.line(f"validation: {holdout.description}")
         case = Validation(
-            Popularity(), holdout, n_candidates, metric, filter_seen, items=content, money=money
+            Popularity(),
+            holdout,
+            n_candidates,
+            metric,
+            filter_seen,
+            items=content,
+            money=money,
+            volume=volume,
         )
         search = StagedSearch(case, candidates, models is None, n_trials, seed, display, minutes)
         choice = choose(search, cutoff)
@@ -278,7 +287,7 @@ def _find_money(
     gain: float | None, cost: float | None, cutoff: Cutoff | Literal["auto"] | None
 ) -> tuple[float | None, float | None]:
     """Gain and cost, by default those of the cutoff; ConfigError if the cutoff has others."""
-    if not isinstance(cutoff, ExpectedValue):
+    if not isinstance(cutoff, ExpectedValue | Budget):
         return gain, cost
     for name, given in (("gain", gain), ("cost", cost)):
         if given is not None and given != getattr(cutoff, name):

@@ -1,5 +1,6 @@
 """Hold out, fit, rank, refit: the one implementation behind `sl.fit` and the command line."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -310,6 +311,7 @@ class Validation:
     given: RankedLists | None = None  # the candidates, if they are known
     items: Items | None = None
     money: Money | None = None
+    volume: float | None = None  # items per list of a budget, at which models are compared
 
     def fit(self, *, early_stopping: bool = True, progress: EpochProgress | None = None) -> "Validation":
         """Fit a clone of the model on the history; candidates and scores are computed on first use."""
@@ -338,6 +340,22 @@ class Validation:
         gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
         return evaluate(lists, self.holdout.truth, users=self.holdout.user_ids, gain=gain, cost=cost)
 
+    def values_at(self, N: int) -> Doubles:  # noqa: N803
+        """(n_users,) the metric if all lists have N items, or as many on average as the volume allows."""
+        by_length = (self.evaluate(self.candidates.head(n)).values(self.metric) for n in (N, max(N - 1, 0)))
+        longer, shorter = by_length
+        share = 0.0 if self.volume is None or self.volume >= N else N - self.volume
+        return longer + share * (shorter - longer)
+
+    def values_of_best(self) -> Doubles:
+        """(n_users,) the metric if the volume goes to the highest scores of all lists."""
+        assert self.volume is not None
+        n, scores = round(self.volume * len(self.candidates)), self.candidates.scores
+        best = np.zeros(scores.size, np.bool_)
+        best[np.argsort(-scores, kind="stable")[:n]] = True
+        lengths = np.bincount(self.candidates.owner, best, len(self.candidates)).astype(np.int32)
+        return self.evaluate(self.candidates.head(lengths)).values(self.metric)
+
     def _candidates_over_time(self, later: Interactions) -> RankedLists:
         """The candidates of a model that has observed, once a day, what happened before."""
         visits = find_visits(self.holdout.truth, "first")
@@ -357,13 +375,18 @@ class Validation:
 
     @property
     def N(self) -> int:  # noqa: N802
-        """The fixed N with the highest metric; 0 if every N loses money."""
+        """The fixed N with the highest metric, 0 if every N loses money; with a volume, the N that spends it."""
+        if self.volume is not None:
+            return min(math.ceil(self.volume), self.n_candidates)
         return best_fixed_n(self.curve, self.metric)
 
     @property
     def score(self) -> float:
-        """The metric at the best fixed N."""
-        return max(float(self.curve[self.metric].max()), 0.0)  # type: ignore[arg-type]
+        """The metric at the best fixed N, or at the volume."""
+        values = self.curve[self.metric]
+        if self.volume is not None:
+            return max(float(np.interp(self.volume, range(len(values) + 1), [0.0, *values])), 0.0)
+        return max(float(values.max()), 0.0)  # type: ignore[arg-type]
 
     @property
     def rank(self) -> tuple[float, float]:

@@ -41,7 +41,7 @@ from shortlist.cli.output import Json, print_note, progress_lines, show, show_js
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Metric, Money
 from shortlist.core.serialization import check_model_path
-from shortlist.cutoff import Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
+from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.models.selection import SelectionReport
 from shortlist.reports.model_report import build_model_report, write_model_report
@@ -201,7 +201,7 @@ class _Settings:
         self.money = self.cutoff_flags.money()
         self.metric = self.flags.metric or ("f1" if self.money is None else "value")
         self.chosen = build_cutoff(self.flags.cutoff, self.cutoff_flags, self.metric)
-        if isinstance(self.chosen, ExpectedValue) and self.money is None and self.flags.metric is None:
+        if isinstance(self.chosen, ExpectedValue | Budget) and self.money is None and self.flags.metric is None:
             self.money, self.metric = Money.of(self.chosen.gain, self.chosen.cost), "value"
         self.given = self.params.given()
         self.filter_seen = None if self.flags.seen == "auto" else self.flags.seen == "drop"
