@@ -25,6 +25,7 @@ from shortlist.evaluation.evaluate import evaluate_alerts as evaluate_alerts
 from shortlist.evaluation.experiment import evaluate_experiment as evaluate_experiment
 from shortlist.evaluation.experiment import plan_experiment as plan_experiment
 from shortlist.models.als import ALS as ALS
+from shortlist.models.base import load_model as load_model
 from shortlist.models.content import ContentProfile as ContentProfile
 from shortlist.models.counting import PersonalFrequency as PersonalFrequency
 from shortlist.models.counting import Popularity as Popularity
@@ -39,7 +40,6 @@ from shortlist.models.gfcf import GFCF as GFCF
 from shortlist.models.matrix_blend import MatrixBlend as MatrixBlend
 from shortlist.models.precomputed import PrecomputedScores as PrecomputedScores
 from shortlist.models.precomputed import from_implicit as from_implicit
-from shortlist.models.registry import load_model as load_model
 from shortlist.models.strict_time import evaluate_over_time as evaluate_over_time
 from shortlist.models.tifuknn import TIFUKNN as TIFUKNN
 from shortlist.models.two_stage.two_stage import TwoStage as TwoStage

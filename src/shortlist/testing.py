@@ -15,8 +15,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASONS, RankedLists
 from shortlist.errors import NotFittedError
 from shortlist.evaluation import evaluate
-from shortlist.models.base import Recommender
-from shortlist.models.registry import load_model
+from shortlist.models.base import Recommender, load_model
 
 
 def check_model(model: Recommender, train: Interactions, *, new_users: bool = True) -> None:

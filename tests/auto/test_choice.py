@@ -10,7 +10,7 @@ import pytest
 import shortlist as sl
 from shortlist.auto import choice as choosing
 from shortlist.auto import validation
-from shortlist.auto.choice import Arm, choose_jointly, find_finalists, score_held_out
+from shortlist.auto.choice import ModelTrial, choose_jointly, find_finalists, score_held_out
 from shortlist.auto.validation import Validation, hold_out
 from shortlist.core.codec import Contents, RecordForm, Scope
 from shortlist.cutoff import FixedN
@@ -158,7 +158,7 @@ def arms_of(holdout, names=MODELS):
     """Validated arms with default settings."""
     fitted = [Validation(getattr(sl, name)(), holdout, n_candidates=20).fit() for name in names]
     return [
-        Arm(number, name, 0, {}, part.model, part)
+        ModelTrial(number, name, 0, {}, part.model, part)
         for number, (name, part) in enumerate(zip(names, fitted, strict=True))
     ]
 

@@ -5,7 +5,7 @@ import pytest
 import shortlist as sl
 from shortlist import MODEL_MODULES
 from shortlist.auto.choice import default_space
-from shortlist.models.registry import find_model_class
+from shortlist.models.base import find_model_class
 from shortlist.models.search_space import Range, draw
 from tests.auto.test_fit import shoppers
 

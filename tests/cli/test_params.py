@@ -10,7 +10,7 @@ from shortlist.cli import main
 from shortlist.cli.arguments import parse_value
 from shortlist.cli.cutoff_flags import ModelName
 from shortlist.core.options import help_texts
-from shortlist.models.registry import find_model_class
+from shortlist.models.base import find_model_class
 
 CLASSES = [find_model_class(name) for name in get_args(ModelName)]
 

@@ -31,12 +31,10 @@ from shortlist.core.codec import (
     save_estimator,
     save_record,
 )
-from shortlist.core.estimator import FITTED, Estimator
-from shortlist.core.options import AtLeast, AtMost, Count
+from shortlist.core.options import FITTED, AtLeast, AtMost, Count, Estimator
 from shortlist.data.history import History
 from shortlist.errors import DataError, ModelFileError
-from shortlist.models.base import ModelState, Recommender
-from shortlist.models.registry import load_model
+from shortlist.models.base import ModelState, Recommender, load_model
 from shortlist.recommend.request import Scores
 from shortlist.types import Doubles, Floats, Ints, Longs
 from tests.models.crafted import read_parts, write_parts

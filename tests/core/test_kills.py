@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from shortlist.core.codec import load_artifact
 from shortlist.core.files import atomic_write, check_writable
-from shortlist.core.serialization import load_artifact
 
 pytestmark = [
     pytest.mark.fuzz,
@@ -35,7 +35,7 @@ import numpy as np
 path, numbers = Path(sys.argv[1]), count(int(sys.argv[2]))
 """
 SAVE = """
-from shortlist.core.serialization import Artifact, save_artifact
+from shortlist.core.codec import Artifact, save_artifact
 for number in numbers:
     arrays = {"model.popularity": np.full(1 << 18, number, np.float32)}
     save_artifact(path, Artifact("model", "Toy", {"number": number}, arrays))
@@ -109,7 +109,7 @@ def test_killed_writer_leaves_the_old_or_the_new_file(name, tmp_path):
 
 READ = """
 import sys, time
-from shortlist.core.serialization import load_artifact
+from shortlist.core.codec import load_artifact
 end, loads, last = time.monotonic() + float(sys.argv[2]), 0, 0
 while time.monotonic() < end:
     (number,) = set(load_artifact(sys.argv[1], "model").arrays["model.popularity"].tolist())

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 import shortlist as sl
 from shortlist.core.codec import Contents, EstimatorForm, Scope
-from shortlist.core.estimator import Estimator
+from shortlist.core.options import Estimator
 from shortlist.cutoff import Calibration, ExpectedF1, top_candidates
 from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
 from shortlist.data.interactions import Interactions

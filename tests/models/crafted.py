@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from shortlist.core.serialization import DTYPES, FORMAT, ZEROS, hash_arrays
+from shortlist.core.codec import DTYPES, FORMAT, ZEROS, hash_arrays
 
 WHOLE = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**32, 2**40, 2**63 - 1]
 REAL = [np.nan, np.inf, -np.inf, 1e308, -1e308, 3e38, 1e20, -1.0, 0.0, 1e-300, 0.5]

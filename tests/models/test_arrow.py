@@ -9,7 +9,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.errors import ConfigError, DataError
-from shortlist.models.registry import find_model_class, model_names
+from shortlist.models.base import find_model_class, model_names
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from shortlist_extras import FrozenBoundary
 
 from shortlist.cutoff import Cutoff, ExpectedF1, Threshold
 from shortlist.errors import ModelFileError
-from shortlist.models.registry import load_model
+from shortlist.models.base import load_model
 from shortlist.models.selection import SelectionReport
 from tests.models.cases import ALL_MODELS, checkerboard, fit, fitted, other_scores
 from tests.models.crafted import read_parts, write_parts

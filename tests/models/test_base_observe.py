@@ -13,7 +13,7 @@ from shortlist.cutoff import FixedN
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
-from shortlist.models.registry import load_model
+from shortlist.models.base import load_model
 from shortlist.models.two_stage import snapshots
 from tests.models.cases import ALL_MODELS, DAY, fit
 

@@ -9,8 +9,7 @@ import pytest
 import shortlist as sl
 from shortlist.data.history import History
 from shortlist.errors import ModelFileError
-from shortlist.models.base import FitOptions, ModelState, Recommender
-from shortlist.models.registry import find_model_class, load_model
+from shortlist.models.base import FitOptions, ModelState, Recommender, find_model_class, load_model
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Scores
 

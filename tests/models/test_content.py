@@ -10,9 +10,9 @@ from shortlist.cutoff import ExpectedF1
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError
+from shortlist.models.base import load_model
 from shortlist.models.content import ContentProfile, find_neighbors, neighborhood_rows
 from shortlist.models.counting import Popularity
-from shortlist.models.registry import load_model
 
 TOPICS = ["sea ship wave sail", "bread oven flour yeast", "star orbit comet moon"]
 

@@ -13,9 +13,8 @@ from scipy.sparse import csr_array
 from shortlist.cutoff import Boundary, ExpectedF1, FixedN, Guarantee, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning, ModelFileError, NotFittedError
-from shortlist.models.base import Recommender
+from shortlist.models.base import Recommender, load_model
 from shortlist.models.factorization.mf import BPRMF
-from shortlist.models.registry import load_model
 from tests.models.cases import (
     ALL_MODELS,
     CLOSED,

@@ -27,7 +27,7 @@ from shortlist.cutoff import (
     Guarantee,
     Threshold,
 )
-from shortlist.models.registry import find_model_class
+from shortlist.models.base import find_model_class
 from shortlist.models.selection import SelectionReport
 from tests.models.cases import ALL_MODELS, checkerboard, fit, other_scores
 from tests.models.crafted import mutate, read_parts, write_parts

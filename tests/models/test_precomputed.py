@@ -5,8 +5,8 @@ import pytest
 from scipy.sparse import coo_array, csr_array, csr_matrix
 
 from shortlist.errors import ConfigError, DataError
+from shortlist.models.base import load_model
 from shortlist.models.precomputed import PrecomputedScores, from_implicit
-from shortlist.models.registry import load_model
 from tests.models.cases import all_users, answer, checkerboard, dense
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,6 @@ from shortlist.reports.model_report import (
     MAX_ROWS,
     N_EXAMPLES,
     build_model_report,
-    item_namer,
     items_of,
     render_model_report,
 )
@@ -275,5 +274,5 @@ def test_empty_lists_are_reported(report):
 
 
 def test_unknown_ids_have_no_name_and_no_items(report):
-    assert item_namer(report.history)("unknown") == "unknown"
+    assert report.history.item_label("unknown") == "unknown"
     assert items_of("unknown", report.truth) == []

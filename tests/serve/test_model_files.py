@@ -15,8 +15,8 @@ from shortlist.serve.deployment import (
     file_checksum,
     find_model,
     kept_path,
+    list_model_files,
     load_refit_data,
-    model_names,
 )
 from shortlist.serve.experiments import Arm, Experiments, LiveExperiment
 from shortlist.serve.projections import find_activations
@@ -40,7 +40,7 @@ def store(tmp_path):
 
 
 def kept(folder):
-    return {path.stem for path in folder.glob("*.shortlist")} - set(model_names(folder))
+    return {path.stem for path in folder.glob("*.shortlist")} - set(list_model_files(folder))
 
 
 def test_an_activated_model_outlives_its_file(store, tmp_path):

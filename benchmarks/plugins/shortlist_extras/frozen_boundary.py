@@ -8,9 +8,8 @@ import polars as pl
 from scipy.special import expit
 
 from shortlist.core.codec import DistinctIds, MayBeInfinite, Shape
-from shortlist.core.estimator import FITTED
 from shortlist.core.glm import LOGISTIC, glm_fit
-from shortlist.core.options import AtLeast, Positive
+from shortlist.core.options import FITTED, AtLeast, Positive
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.cutoff.threshold import best_threshold, count_above, running_minimum

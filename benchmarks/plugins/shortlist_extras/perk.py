@@ -8,10 +8,9 @@ import polars as pl
 from scipy.special import expit
 
 from shortlist.core.codec import DistinctIds, Shape
-from shortlist.core.estimator import FITTED
 from shortlist.core.glm import LOGISTIC, glm_fit, log_loss, newton
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.options import AtLeast, Positive
+from shortlist.core.options import FITTED, AtLeast, Positive
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,

@@ -39,9 +39,8 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError, TrainingError
 from shortlist.evaluation import paired_test
 from shortlist.evaluation.baselines import USUAL_LENGTH
-from shortlist.models.base import Recommender
+from shortlist.models.base import Recommender, find_model_class
 from shortlist.models.counting import MOST_OFTEN, most_often
-from shortlist.models.registry import find_model_class
 from shortlist.models.search_space import Space, draw
 from shortlist.types import Doubles, Longs
 
@@ -61,7 +60,7 @@ CutoffArgument = Cutoff | Literal["auto"] | None
 
 
 # ------------------------------------------------------------------ stages
-class Arm(NamedTuple):
+class ModelTrial(NamedTuple):
     """A model with settings that takes part, and what it reached on the latest sample."""
 
     number: int  # of the candidate
@@ -102,7 +101,7 @@ class StagedSearch:
         holdout = self.case.holdout
         self.small, self.medium, self.large = (holdout.sample(n_rows, self.seed) for n_rows in SAMPLES)
 
-    def run(self) -> list[Arm]:
+    def run(self) -> list[ModelTrial]:
         """The arms of the last stage, in the order of the candidates."""
         arms = self._validate(self._default_arms(), self.small, 0)
         if not arms:
@@ -128,7 +127,7 @@ class StagedSearch:
                 seen[sample.users] = True
         return np.flatnonzero(~seen[last.users])
 
-    def _default_arms(self) -> list[Arm]:
+    def _default_arms(self) -> list[ModelTrial]:
         """The candidates that suit the data; models given by name with their default settings."""
         arms = []
         for number, candidate in enumerate(self.candidates):
@@ -142,7 +141,7 @@ class StagedSearch:
                 defaults = {field.name: field.default for field in fields(candidate)}
                 params = candidate.get_params().items()
                 changed = {param: value for param, value in params if value is not defaults[param]}
-                arms.append(Arm(number, name, 0, changed, candidate, self.case))
+                arms.append(ModelTrial(number, name, 0, changed, candidate, self.case))
         return arms
 
     def _why_unsuitable(self, name: str) -> str | None:
@@ -152,7 +151,7 @@ class StagedSearch:
             return f"it needs {MIN_ROWS} rows besides those held out, got {history.n_rows}"
         return kind.why_unsuitable(history)
 
-    def _other_settings(self, arms: list[Arm]) -> list[Arm]:
+    def _other_settings(self, arms: list[ModelTrial]) -> list[ModelTrial]:
         """Random settings of the models given by name that are close to the best one."""
         timed, leader = self.case.holdout.history.time is not None, max(arm.score for arm in arms)
         others = []
@@ -163,14 +162,14 @@ class StagedSearch:
             others += [self._named(number, name, trial, params) for trial, params in trials]
         return others
 
-    def _named(self, number: int, name: str, trial: int, params: dict[str, Any]) -> Arm:
+    def _named(self, number: int, name: str, trial: int, params: dict[str, Any]) -> ModelTrial:
         """A model given by name, with the seed of the search."""
         model = build_model(name, params)
         if "seed" in model.get_params():
             model.set_params(seed=self.seed)
-        return Arm(number, name, trial, params, model, self.case)
+        return ModelTrial(number, name, trial, params, model, self.case)
 
-    def _drop(self, arms: list[Arm], share: float, n_models: int) -> list[Arm]:
+    def _drop(self, arms: list[ModelTrial], share: float, n_models: int) -> list[ModelTrial]:
         """The best arms with at least this share of the best score, the best first."""
         best = sorted(arms, key=lambda arm: arm.result.rank, reverse=True)
         staying = [arm for arm in best[:n_models] if arm.score >= share * best[0].score]
@@ -183,9 +182,9 @@ class StagedSearch:
             )
         return staying
 
-    def _validate(self, arms: list[Arm], holdout: Holdout, stage: int) -> list[Arm]:
+    def _validate(self, arms: list[ModelTrial], holdout: Holdout, stage: int) -> list[ModelTrial]:
         """The arms with their results on this sample, without those that cannot be fitted, or not in time."""
-        validated: list[Arm] = []
+        validated: list[ModelTrial] = []
         for position, arm in enumerate(arms):
             try:
                 if (validated or stage) and self._is_late():
@@ -198,7 +197,7 @@ class StagedSearch:
                     self._skip(arm.name, str(error))
         return validated
 
-    def _fit(self, arm: Arm, holdout: Holdout, stage: int, done: float, step: float) -> Arm:
+    def _fit(self, arm: ModelTrial, holdout: Holdout, stage: int, done: float, step: float) -> ModelTrial:
         """The arm, validated on this sample; of the fitted model, only settings and candidates are kept."""
         setting = f" (setting {arm.trial + 1})" if arm.trial else ""
         label = f"validating {arm.name}{setting} on {holdout.users.size:,} users"
@@ -221,14 +220,14 @@ class StagedSearch:
         self.skipped[name] = reason
         self.display.line(f"left out: {name} ({reason})")
 
-    def _show(self, arm: Arm) -> None:
+    def _show(self, arm: ModelTrial) -> None:
         metric = Metric.registry[self.case.metric]
         self.display.line(f"{arm.name}: {metric.title} {metric.text(arm.score)} at N = {arm.result.N}")
 
 
-def best_settings(arms: Iterable[Arm]) -> list[Arm]:
+def best_settings(arms: Iterable[ModelTrial]) -> list[ModelTrial]:
     """The best arm of each candidate, the first of equals."""
-    best: dict[int, Arm] = {}
+    best: dict[int, ModelTrial] = {}
     for arm in arms:
         if arm.number not in best or arm.result.rank > best[arm.number].result.rank:
             best[arm.number] = arm
@@ -236,7 +235,7 @@ def best_settings(arms: Iterable[Arm]) -> list[Arm]:
 
 
 # ------------------------------------------------------------------ model and cutoff together
-class ServedModel(NamedTuple):
+class ModelWithCutoff(NamedTuple):
     """A model and how its lists end, with the scores of both."""
 
     validation: Validation
@@ -272,10 +271,10 @@ class ServedModel(NamedTuple):
 class JointChoice(NamedTuple):
     """The selected model and cutoff, and the models it was compared with."""
 
-    served: ServedModel
+    served: ModelWithCutoff
     compared: dict[int, dict[str, float]]  # by position of the model: its scores as served and at 20 items
     reason: str  # why this model
-    arms: Sequence[Arm] = ()  # the best settings of each model of the last stage
+    arms: Sequence[ModelTrial] = ()  # the best settings of each model of the last stage
     held_out: dict[str, Any] | None = None  # the score on users that took no part in choosing
 
 
@@ -286,7 +285,7 @@ def choose(search: StagedSearch, cutoff: CutoffArgument) -> JointChoice:
     validated = [arm.result for arm in best]
     if isinstance(cutoff, Guarantee):
         winner = max(validated, key=lambda validation: validation.rank)
-        return JointChoice(ServedModel(winner, None, np.empty(0)), {}, "", best)
+        return JointChoice(ModelWithCutoff(winner, None, np.empty(0)), {}, "", best)
     scores = score_held_out(arms, search.fresh_users(validated[0].holdout), cutoff)
     choice = confirm_jointly(choose_jointly(validated, cutoff), cutoff, validated, scores)
     held_out = None if scores is None else scores.report(choice.served.cutoff_name)
@@ -315,7 +314,7 @@ def choose_jointly(validated: Sequence[Validation], cutoff: CutoffArgument) -> J
     return JointChoice(selected, compared, reason)
 
 
-def _prefer(finalists: list[ServedModel], scores: list[list[float]]) -> tuple[ServedModel, str]:
+def _prefer(finalists: list[ModelWithCutoff], scores: list[list[float]]) -> tuple[ModelWithCutoff, str]:
     """The best model as served, or of those within its noise the best over all metrics; and why."""
     best = max(finalists, key=lambda finalist: finalist.score)
     close = [number for number, finalist in enumerate(finalists) if _is_noise(best.values - finalist.values)]
@@ -343,18 +342,18 @@ def _other_metrics(validation: Validation) -> dict[str, float]:
     return {name: report.mean(name) for name in ("recall", "ndcg")}
 
 
-def _end_lists(validation: Validation, cutoff: CutoffArgument) -> ServedModel:
+def _end_lists(validation: Validation, cutoff: CutoffArgument) -> ModelWithCutoff:
     """How the lists of one model end; a cutoff that was chosen is not fitted yet."""
     metric, truth, history = validation.metric, validation.holdout.truth, validation.holdout.history
     if cutoff is None:
-        served = ServedModel(validation, None, np.empty(0))
+        served = ModelWithCutoff(validation, None, np.empty(0))
         return served._replace(values=validation.evaluate(served.lists(validation)).values(metric))
     if cutoff != "auto":
         fitted, name = validation.fit_cutoff(cutoff), type(cutoff).__name__
         values = validation.evaluate(fitted.apply(validation.candidates, history=history)).values(metric)
         reason = "not compared with other cutoffs; its score is measured on the users it was fitted on"
         choice = SelectedCutoff(name, fitted, {name: float(values.mean())}, reason, metric)
-        return ServedModel(validation, choice, values)
+        return ModelWithCutoff(validation, choice, values)
     cutoffs = _default_cutoffs(validation)
     if validation.model.has_boundary:
         cutoffs[BOUNDARY] = Boundary()
@@ -362,7 +361,7 @@ def _end_lists(validation: Validation, cutoff: CutoffArgument) -> ServedModel:
     data = SelectionData(validation.candidates, truth, history, metric, validation.money, users)
     by_user = cross_validate_all(cutoffs, data)
     choice = select_cutoff(by_user, cutoffs, metric)
-    return ServedModel(validation, choice, by_user[choice.name])
+    return ModelWithCutoff(validation, choice, by_user[choice.name])
 
 
 def _default_cutoffs(validation: Validation) -> dict[str, Cutoff]:
@@ -414,7 +413,7 @@ class HeldOutScores(NamedTuple):
         }
 
 
-def score_held_out(arms: list[Arm], users: Longs, cutoff: CutoffArgument) -> HeldOutScores | None:
+def score_held_out(arms: list[ModelTrial], users: Longs, cutoff: CutoffArgument) -> HeldOutScores | None:
     """Score what each half of these users chooses on the other half; None if there are too few users.
 
     users: (n,) positions of validation users.
@@ -487,4 +486,4 @@ def confirm_jointly(
     fitted = best.fit_cutoff(fixed)
     values = best.evaluate(fitted.apply(best.candidates, history=best.holdout.history)).values(best.metric)
     confirmed = replace(confirmed, cutoff=fitted, scores=tried)
-    return JointChoice(ServedModel(best, confirmed, values), compared, "")
+    return JointChoice(ModelWithCutoff(best, confirmed, values), compared, "")

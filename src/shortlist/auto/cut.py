@@ -12,11 +12,11 @@ import polars as pl
 from shortlist.auto.cutoff_choice import (
     FIXED,
     SelectionData,
-    check_metric,
     choose_without_each_fold,
     compare_cutoffs,
     confirm,
     default_cutoffs,
+    resolve_metric,
 )
 from shortlist.core.metrics import Metric, Money
 from shortlist.core.options import Count, check_value, explain_keywords
@@ -419,7 +419,7 @@ def _check_aim(
         }
         if len(amounts) == 1:
             gain, cost = amounts.pop() or (None, None)
-    return check_metric(metric, gain, cost)
+    return resolve_metric(metric, gain, cost)
 
 
 def _list_cutoffs(

@@ -83,7 +83,7 @@ def default_cutoffs(
     >>> list(sl.default_cutoffs(probabilities=False))[:2]
     ['fixed N', 'expected F1 (Platt calibration; basket size from history and candidates)']
     """
-    metric, money = check_metric(metric, gain, cost)
+    metric, money = resolve_metric(metric, gain, cost)
     calibrations: tuple[Method, ...] = (
         ("none", "platt", "features") if probabilities else ("platt", "features")
     )
@@ -113,7 +113,7 @@ def default_cutoffs(
     return cutoffs
 
 
-def check_metric(
+def resolve_metric(
     metric: str | None, gain: float | None = None, cost: float | None = None
 ) -> tuple[str, Money | None]:
     """The metric and the money; by default money decides if it is given. ConfigError if invalid."""
@@ -223,7 +223,7 @@ def choose_cutoff(
     >>> choice.scores[choice.name] >= choice.scores["fixed N"]
     True
     """
-    metric, money = check_metric(metric, gain, cost)
+    metric, money = resolve_metric(metric, gain, cost)
     if not isinstance(lists, RankedLists):
         raise DataError(
             f"lists must be RankedLists, got {type(lists).__name__}; use model.recommend(N=100), or wrap "

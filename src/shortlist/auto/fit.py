@@ -8,8 +8,8 @@ from typing import Any, Literal
 import numpy as np
 
 from shortlist import MODEL_MODULES
-from shortlist.auto.choice import N_STAGES, JointChoice, ServedModel, StagedSearch, choose
-from shortlist.auto.cutoff_choice import BOUNDARY, check_metric
+from shortlist.auto.choice import N_STAGES, JointChoice, ModelWithCutoff, StagedSearch, choose
+from shortlist.auto.cutoff_choice import BOUNDARY, resolve_metric
 from shortlist.auto.guaranteed import deploy, keep_back
 from shortlist.auto.progress import ProgressDisplay, show_progress
 from shortlist.auto.validation import (
@@ -23,15 +23,14 @@ from shortlist.auto.validation import (
 from shortlist.core.metrics import Metric
 from shortlist.core.options import Positive, check_value, explain_keywords
 from shortlist.cutoff import Budget, ExpectedValue
-from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.cutoff.base import Cutoff, require_cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.columns import parse_duration
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items, group_fields
 from shortlist.errors import ConfigError, DataError, warn
-from shortlist.models.base import Recommender
+from shortlist.models.base import Recommender, is_tried, model_names
 from shortlist.models.counting import Popularity
-from shortlist.models.registry import is_tried, model_names
 from shortlist.models.selection import SelectionReport
 from shortlist.recommend.request import warn_if_all_empty
 from shortlist.split import Split
@@ -174,7 +173,7 @@ def fit(
     _check_cutoff(cutoff)
     if minutes is not None:
         check_value(Positive, minutes=minutes)
-    metric, money = check_metric(metric, *_find_money(gain, cost, cutoff))
+    metric, money = resolve_metric(metric, *_find_money(gain, cost, cutoff))
     period = _check_cases(users, horizon, validation, cutoff)
     candidates = _candidates(models)
     content = None if items is None else Items.of(items)
@@ -222,7 +221,7 @@ def fit(
     return model.set_cutoff(served.cutoff.cutoff, report)
 
 
-def _show_choice(display: ProgressDisplay, served: ServedModel, held_out: dict[str, Any] | None) -> None:
+def _show_choice(display: ProgressDisplay, served: ModelWithCutoff, held_out: dict[str, Any] | None) -> None:
     """Show how lists end, and the score on other users."""
     if served.cutoff is not None:
         display.line(f"cutoff: {served.cutoff.name} ({served.cutoff.reason})")
@@ -268,7 +267,7 @@ def _n_trials(budget: str | int) -> int:
 
 def _check_cutoff(cutoff: Cutoff | Literal["auto"] | None) -> None:
     if not (cutoff is None or (isinstance(cutoff, str) and cutoff == "auto")):
-        check_cutoff(cutoff, "'auto', None or an unfitted cutoff")
+        require_cutoff(cutoff, "'auto', None or an unfitted cutoff")
 
 
 def _check_data(data: Interactions) -> Interactions:
@@ -369,14 +368,14 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
 
 
 # ------------------------------------------------------------------ the report
-def _warn_if_all_empty(served: ServedModel) -> None:
+def _warn_if_all_empty(served: ModelWithCutoff) -> None:
     """Issue a DataWarning if no validation user would get a list."""
     if served.cutoff is not None or served.validation.model.has_boundary:
         lists = served.lists(served.validation)
         warn_if_all_empty(served.name, lists.reason, lists.items.size)
 
 
-def _report(search: StagedSearch, choice: JointChoice, served: ServedModel) -> SelectionReport:
+def _report(search: StagedSearch, choice: JointChoice, served: ModelWithCutoff) -> SelectionReport:
     """What was tried: the selected model and cutoff first, then the others by their scores."""
     rows = [
         {"model": arm.name, "params": arm.params, "N": arm.result.N, "score": arm.score}

@@ -18,8 +18,7 @@ from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve
 from shortlist.kernels.snapshot_features import DAY
-from shortlist.models.base import Recommender
-from shortlist.models.registry import find_model_class, model_names
+from shortlist.models.base import Recommender, find_model_class, model_names
 from shortlist.models.strict_time import find_visits, lists_over_time
 from shortlist.recommend.options import RequestOptions
 from shortlist.split import Split, as_datetime, draw_items, last_basket, users_return

@@ -152,7 +152,7 @@ def allocate_command(
     )
     real = None if truth is None else RealOutcome.measure(allocation, truth, history)
     page = None if report is None else render_allocation_report(allocation, model.name, real, history)
-    write_lists(allocation.lists, out, content)
+    write_allocation(allocation.lists, out, content)
     if report is not None and page is not None:
         write_text(report, page)
     about = describe_allocation(allocation)
@@ -197,7 +197,7 @@ def read_excluded(
     return pl.concat(excluded) if excluded else None
 
 
-def write_lists(lists: "RankedLists", out: Path, content: "Items | None") -> None:
+def write_allocation(lists: "RankedLists", out: Path, content: "Items | None") -> None:
     """Write the lists; in a table for people with names, without empty rows, and with ids as texts."""
     import polars as pl
 

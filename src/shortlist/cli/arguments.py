@@ -135,7 +135,7 @@ def parameter_names() -> set[str]:
     """The hyperparameters of all models; models are imported only if a variable could name one."""
     from dataclasses import fields
 
-    from shortlist.models.registry import find_model_class
+    from shortlist.models.base import find_model_class
 
     models = sl.MODEL_MODULES if list_variables() else ()
     return {field.name for model in models for field in fields(find_model_class(model))}

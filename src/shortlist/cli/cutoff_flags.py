@@ -10,7 +10,7 @@ from shortlist.core.metrics import Money, metrics_to_optimize
 from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError, warn
-from shortlist.models.registry import model_names
+from shortlist.models.base import model_names
 
 if TYPE_CHECKING:
     from shortlist.models.base import Recommender

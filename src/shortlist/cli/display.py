@@ -37,15 +37,13 @@ def parse_words(words: Iterable[str], ids: "IdMap") -> list[Any]:
 
 def list_as_json(ranked: "RankedList", data: "Interactions") -> dict[str, Any]:
     """One list in plain values, with item names if the data has them."""
-    from shortlist.reports.model_report import item_namer
-
     return {
         "user_id": ranked.user_id,
         "length": len(ranked),
         "boundary": ranked.boundary,
         "reason": ranked.reason,
         "items": ranked.items,
-        "names": None if data.item_names is None else list(map(item_namer(data), ranked.items)),
+        "names": None if data.item_names is None else list(map(data.item_label, ranked.items)),
         "scores": ranked.scores.tolist(),
         "probabilities": None if ranked.probabilities is None else ranked.probabilities.tolist(),
     }
@@ -76,15 +74,13 @@ def list_table(
     from rich.table import Table
     from rich.text import Text
 
-    from shortlist.reports.model_report import item_namer
-
     length = f"{len(ranked)} item{'' if len(ranked) == 1 else 's'}"
     # two lines, because a title is not wider than its table
     title = f"{printable(f'user {ranked.user_id}: {length}')}\n{REASON_TEXT.get(ranked.reason or '', '')}"
     table = Table(title=Text(title.rstrip()), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("", justify="right")
     table.add_column("item", overflow="fold", min_width=44)
-    name, rows = item_namer(data), rows_of(ranked)
+    rows = rows_of(ranked)
     has_probabilities = is_calibrated and any(row[2] is not None for row in (*rows, *candidates))
     ends_at_score = ranked.boundary is not None and ranked.reason in BOUNDARY_REASONS
     columns = ["score"] * (ends_at_score or not has_probabilities) + ["probability"] * has_probabilities
@@ -97,7 +93,7 @@ def list_table(
         share = "" if probability is None else f"{probability:.1%}"
         texts = {"score": f"{score:.3f}", "probability": share}
         values = (texts[column] for column in columns)
-        table.add_row(rank, Text(printable(name(item)) + mark), *values, style=style)
+        table.add_row(rank, Text(printable(data.item_label(item)) + mark), *values, style=style)
 
     for rank, row in enumerate(rows[:max_rows], 1):
         add(row, str(rank))

@@ -38,9 +38,9 @@ from shortlist.cli.cutoff_flags import (
 from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
 from shortlist.cli.flags import RARE_FLAGS
 from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_text
+from shortlist.core.codec import check_model_path
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Metric, Money
-from shortlist.core.serialization import check_model_path
 from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.models.selection import SelectionReport

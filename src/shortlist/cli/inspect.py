@@ -26,7 +26,7 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
     """
     import numpy as np
 
-    from shortlist.core.serialization import read_header
+    from shortlist.core.codec import read_header
 
     if str(model) in get_args(ModelName) and not model.exists():
         return inspect_class(str(model), json)
@@ -53,7 +53,7 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
 
 def inspect_class(name: str, json: bool) -> None:
     """Show the parameters of a model: their defaults and what they mean."""
-    from shortlist.models.registry import find_model_class
+    from shortlist.models.base import find_model_class
 
     model = find_model_class(name)
     rows = describe_options(model)

@@ -68,11 +68,13 @@ class Options(RequestFlags):  # type: ignore[misc, valid-type]
         values = {name: value for name, value in vars(self).items() if name != "items"}
         for name in ("candidates", "exclude"):
             values[name] = None if values[name] is None else read_ids(values[name], items, name)
-        with without_options():
-            path = self.history if with_history else None
-            history = None if path is None else sl.read_interactions(path)
-        groups = parse_group_limits(self.max_per_group)
-        return values | {"cutoff": cutoff, "history": history, "max_per_group": groups}
+        values |= {"cutoff": cutoff, "history": None, "max_per_group": None}
+        if self.history is not None and with_history:
+            with without_options():
+                values["history"] = sl.read_interactions(self.history)
+        if self.max_per_group:
+            values["max_per_group"] = parse_group_limits(self.max_per_group)
+        return values
 
 
 DEFAULTS = Options()
@@ -133,7 +135,7 @@ def recommend_command(
     if out is not None:
         print_time(fitted, request)
         n = len(user_ids) if user_list is None else len(user_list)
-        return write_lists(out, fitted, user_list, n, request, json)
+        return write_recommendations(out, fitted, user_list, n, request, json)
     plan = fitted.plan(user_list, RequestOptions(**request))
     lists = plan.lists()
     if json:
@@ -225,7 +227,7 @@ def pick_cutoff(
             "no file; to choose a cutoff by name, run shortlist fit --cutoff."
         )
     cutoff = saved if options.cutoff is None else sl.cutoff.Cutoff.load(options.cutoff)
-    chosen = adjust_cutoff(model, cutoff, cutoff_flags)
+    chosen = cutoff if cutoff_flags == NO_CUTOFF_FLAGS else adjust_cutoff(model, cutoff, cutoff_flags)
     if chosen is None and not model.has_boundary:
         raise ConfigError(
             f"this {type(model).__name__} has no cutoff; pass --N 10 for lists of one length, or run "
@@ -234,7 +236,7 @@ def pick_cutoff(
     return "auto" if chosen is None else chosen
 
 
-def write_lists(
+def write_recommendations(
     out: Path,
     model: "Recommender",
     users: list[Any] | None,

@@ -15,7 +15,7 @@ service_command = App(name="service")  # its help is in `app.COMMANDS`
 
 
 @service_command.command(name="token")
-def create_token(
+def create_token_command(
     file: Path,
     /,
     *,
@@ -76,7 +76,7 @@ def activate_model(
     db
         Event store of the services; default: SHORTLIST_SERVE_DB.
     """
-    from shortlist.core.serialization import read_header
+    from shortlist.core.codec import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import SUFFIX, Deployment
     from shortlist.serve.store import EventStore
@@ -119,7 +119,7 @@ def forget_user(
     user
         The id of the user.
     """
-    from shortlist.core.serialization import read_header
+    from shortlist.core.codec import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.projections import erase_user
     from shortlist.serve.store import EventStore
@@ -170,7 +170,7 @@ def refit_model(
         Number of earlier models to keep; default: 3.
     """
     from shortlist.auto.refit import refit as fit_again
-    from shortlist.core.serialization import read_header
+    from shortlist.core.codec import read_header
     from shortlist.serve.config import load_config
     from shortlist.serve.deployment import (
         SUFFIX,

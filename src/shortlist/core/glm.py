@@ -10,8 +10,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from shortlist.core.codec import Shape, Starts, When
-from shortlist.core.estimator import FITTED, Estimator
-from shortlist.core.options import Count, Fraction, NotNegative, Seed
+from shortlist.core.options import FITTED, Count, Estimator, Fraction, NotNegative, Seed
 from shortlist.errors import DataError, TrainingError
 from shortlist.kernels.glm import (
     add_curvature,

@@ -8,8 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from shortlist.core.estimator import load_plugins
-from shortlist.core.options import Cost, Gain, check_value
+from shortlist.core.options import Cost, Gain, check_value, load_plugins
 from shortlist.errors import ConfigError
 from shortlist.kernels.list_metrics import add_at_lengths, fill_prefix_sums
 from shortlist.kernels.rows import read_only, starts

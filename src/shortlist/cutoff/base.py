@@ -13,8 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from shortlist.core.codec import DistinctIds, MayBeMissing, is_fitted, load_estimator, save_estimator
-from shortlist.core.estimator import FITTED, Estimator, load_plugins
-from shortlist.core.options import Count
+from shortlist.core.options import FITTED, Count, Estimator, load_plugins
 from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_lists, top_candidates
 from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
@@ -520,7 +519,7 @@ class Cutoff(SavedEstimator):
         """The lengths, between 0 and the number of candidates; the lists carry `_probabilities`."""
 
 
-def check_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
+def require_cutoff(cutoff: Any, rule: str, call: str = "()") -> None:
     """Raise ConfigError unless this is a cutoff object; the advice names a similar class."""
     if isinstance(cutoff, Cutoff):
         return

@@ -6,9 +6,8 @@ from typing import Annotated, Self
 import numpy as np
 
 from shortlist.core.codec import Shape, file_error
-from shortlist.core.estimator import FITTED, Estimator
 from shortlist.core.glm import POISSON, glm_fit, linear_predictor
-from shortlist.core.options import AtLeast, NotNegative
+from shortlist.core.options import FITTED, AtLeast, Estimator, NotNegative
 from shortlist.cutoff.calibration import basket_sizes
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists

@@ -9,9 +9,8 @@ import numpy as np
 from scipy.special import expit
 
 from shortlist.core.codec import Ascending, Shape, When, file_error
-from shortlist.core.estimator import FITTED
 from shortlist.core.glm import AdditiveLogistic, log_loss
-from shortlist.core.options import AtLeast, AtMost, Choices, Count, Seed
+from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Count, Seed
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, SavedEstimator
 from shortlist.cutoff.candidates import AnyScores, label_candidates, top_candidates

@@ -6,9 +6,19 @@ from typing import Annotated, ClassVar, Literal, Self
 import numpy as np
 
 from shortlist.core.codec import Ascending, MayBeInfinite, Shape
-from shortlist.core.estimator import FITTED
 from shortlist.core.metrics import ideal_dcg
-from shortlist.core.options import Above, AtLeast, AtMost, Choices, Cost, Gain, Probability, Rare, check_value
+from shortlist.core.options import (
+    FITTED,
+    Above,
+    AtLeast,
+    AtMost,
+    Choices,
+    Cost,
+    Gain,
+    Probability,
+    Rare,
+    check_value,
+)
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,

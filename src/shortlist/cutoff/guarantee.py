@@ -15,8 +15,7 @@ import numpy as np
 from scipy.special import bdtr
 
 from shortlist.core.codec import MayBeInfinite, Shape
-from shortlist.core.estimator import FITTED
-from shortlist.core.options import AtLeast, AtMost, Choices, Confidence, Rare, Seed, Whole
+from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Confidence, Rare, Seed, Whole
 from shortlist.cutoff.base import CutLists
 from shortlist.cutoff.candidates import AnyScores
 from shortlist.cutoff.threshold import ThresholdCutoff, compared_values, count_above

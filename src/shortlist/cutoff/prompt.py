@@ -7,9 +7,8 @@ import numpy as np
 from scipy.special import expit
 
 from shortlist.core.codec import Ascending, MayBeMissing, Shape, When, file_error
-from shortlist.core.estimator import FITTED
 from shortlist.core.glm import AdditiveLogistic
-from shortlist.core.options import AtLeast, Positive, Probability
+from shortlist.core.options import FITTED, AtLeast, Positive, Probability
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.calibration import Calibration, bounded_scores, score_range
 from shortlist.cutoff.regression import UtilityRegression, shape_ranks

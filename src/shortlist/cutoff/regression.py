@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from shortlist.core.codec import Ascending, MayBeInfinite, Shape, file_error
-from shortlist.core.estimator import FITTED
 from shortlist.core.metrics import Metric, metrics_of_length
-from shortlist.core.options import AtLeast, Choices
+from shortlist.core.options import FITTED, AtLeast, Choices
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.basket_size import N_HISTORY_COLUMNS, history_columns
 from shortlist.cutoff.calibration import bounded_scores, score_range

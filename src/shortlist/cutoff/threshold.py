@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 import numpy as np
 
 from shortlist.core.codec import MayBeInfinite, When
-from shortlist.core.estimator import FITTED
 from shortlist.core.metrics import (
     Metric,
     Money,
@@ -16,7 +15,7 @@ from shortlist.core.metrics import (
     metrics_of_length,
     sums_at_n,
 )
-from shortlist.core.options import Choices, Probability, Whole
+from shortlist.core.options import FITTED, Choices, Probability, Whole
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,

@@ -277,6 +277,18 @@ class UsersAndItems:
         names = self.items.values.cast(pl.String) if self.item_names is None else self.item_names
         return names.gather(pl.Series(items)).to_list()
 
+    def item_label(self, item_id: Any) -> str:
+        """Return the name of an item, or its id if it is unknown or there are no names.
+
+        Parameters
+        ----------
+        item_id
+            An item id.
+        """
+        if self.item_names is None or item_id not in self.items:
+            return str(item_id)
+        return str(self.item_names[self.items.index(item_id)])
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Interactions(UsersAndItems):

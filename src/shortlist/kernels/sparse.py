@@ -95,7 +95,7 @@ def score_rows(
         close_query(queries, query, dense)
 
 
-class Terms(NamedTuple):
+class QueryTerms(NamedTuple):
     """The features of one query: those that are left out first come first."""
 
     value: Floats  # (n_terms,) weight in the query
@@ -106,7 +106,7 @@ class Terms(NamedTuple):
 
 
 @inlined
-def order_terms(queries: SparseRows, query: int, index: Postings) -> Terms:
+def order_terms(queries: SparseRows, query: int, index: Postings) -> QueryTerms:
     """Order a query's features by their largest possible contribution per entry."""
     first = queries.indptr[query]
     n = queries.indptr[query + 1] - first
@@ -117,7 +117,7 @@ def order_terms(queries: SparseRows, query: int, index: Postings) -> Terms:
         per_entry[at] = most[at] / max(index.indptr[feature + 1] - index.indptr[feature], 1)
     order = np.empty(n, np.int64)
     order_ascending(per_entry, order)
-    terms = Terms(
+    terms = QueryTerms(
         np.empty(n, np.float32),
         np.empty(n, np.int64),
         np.empty(n, np.int64),
@@ -135,7 +135,9 @@ def order_terms(queries: SparseRows, query: int, index: Postings) -> Terms:
 
 
 @inlined
-def add_entries(terms: Terms, left_out: int, index: Postings, begin: int, end: int, scores: Floats) -> int:
+def add_entries(
+    terms: QueryTerms, left_out: int, index: Postings, begin: int, end: int, scores: Floats
+) -> int:
     """Add the entries of items begin … end - 1 to the scores of the block; return how many there are."""
     n_entries = 0
     for term in range(left_out, terms.value.size):

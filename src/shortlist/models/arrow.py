@@ -9,8 +9,7 @@ import polars as pl
 from shortlist.data.arrow import ArrowFunction
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.models.base import Recommender
-from shortlist.models.registry import load_model
+from shortlist.models.base import Recommender, load_model
 from shortlist.recommend.options import RequestOptions
 
 if TYPE_CHECKING:

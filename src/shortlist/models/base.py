@@ -18,9 +18,8 @@ from scipy.sparse import csr_array
 
 from shortlist import MODEL_MODULES
 from shortlist.core.codec import declared_fields, file_error, load_estimator, save_estimator
-from shortlist.core.estimator import Estimator, load_plugins
-from shortlist.core.options import Count, Positive, check_value, take_options
-from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.core.options import Count, Estimator, Positive, check_value, load_plugins, take_options
+from shortlist.cutoff.base import Cutoff, require_cutoff
 from shortlist.data.arrow import file_bytes
 from shortlist.data.events import Events
 from shortlist.data.history import History, NewRows
@@ -473,7 +472,7 @@ class Recommender(Estimator, ABC):
         5
         """
         if cutoff is not None:
-            check_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
+            require_cutoff(cutoff, "None or a fitted cutoff", "().fit(lists, truth)")
         if cutoff is not None and not cutoff.is_ready:
             raise NotFittedError(
                 f"set_cutoff needs a fitted cutoff, got {type(cutoff).__name__} before fit; "
@@ -1083,3 +1082,57 @@ class WeightParams:
     def weight_transform(self) -> WeightTransform | None:
         """What a row counts by its weight; None: every row counts 1."""
         return None if self.weighting == "none" else WeightTransform(self.weighting, self.weight_cap)
+
+
+# ---------------------------------------------------------------------- models by name
+def model_names() -> list[str]:
+    """The names of all models: the built-in ones, then those of other packages."""
+    load_plugins()
+    foreign = [kind for kind in Recommender.classes.values() if not kind.__module__.startswith("shortlist.")]
+    return [*MODEL_MODULES, *(kind.__name__ for kind in foreign if not isabstract(kind))]
+
+
+def find_model_class(name: str) -> type[Recommender]:
+    """The class of a model by name: a built-in one, one that is already imported, or an entry point.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such model.
+    """
+    kind = Recommender.find_class(name)
+    if kind is None:
+        raise ConfigError(f"model must be the name of a model, got {name!r:.60}; import its module first.")
+    return kind
+
+
+def is_tried(name: str) -> bool:
+    """Whether `shortlist.fit` tries the model if none is named; subclasses declare it anew."""
+    return bool(vars(find_model_class(name)).get("is_tried_by_fit"))
+
+
+def load_model(path: str | Path) -> Recommender:
+    """Load a saved model of any class.
+
+    Parameters
+    ----------
+    path
+        A file written by `model.save` or `shortlist fit`.
+
+    Returns
+    -------
+    The model, with its cutoff and history. Every byte is verified and nothing is unpickled.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is missing, damaged or was written by another version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> model = sl.Popularity().fit(sl.load_dataset("sample"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
+    """
+    return load_estimator(path, Recommender)  # type: ignore[type-abstract]

@@ -113,9 +113,9 @@ class RequestOptions:
                 object.__setattr__(self, name, min(int(value), LONGEST))
         check_options(type(self), vars(self))
         if not isinstance(self.cutoff, str) or self.cutoff not in ("auto", "boundary"):
-            from shortlist.cutoff.base import check_cutoff
+            from shortlist.cutoff.base import require_cutoff
 
-            check_cutoff(self.cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
+            require_cutoff(self.cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
         if self.N is not None and self.cutoff != "auto":
             raise ConfigError(
                 f"N and cutoff both set the length of lists, got N={self.N} and {self.cutoff!r:.60}; "

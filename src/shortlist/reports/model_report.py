@@ -356,17 +356,6 @@ def build_cut_report(data: str, result: "CutResult") -> ModelReport:
     )
 
 
-def item_namer(data: Interactions | None) -> Callable[[Any], str]:
-    """A function from an item id to its name, or to the id as text."""
-
-    def name(item_id: Any) -> str:
-        if data is None or data.item_names is None or item_id not in data.items:
-            return str(item_id)
-        return str(data.item_names[data.items.index(item_id)])
-
-    return name
-
-
 def items_of(user_id: Any, data: Interactions | None) -> list[Any]:
     """Ids of the user's items, oldest first; empty for an unknown user."""
     if data is None or user_id not in data.users:
@@ -384,7 +373,8 @@ def write_model_report(report: ModelReport, path: Path) -> None:
 def render_model_report(report: ModelReport) -> str:
     """The page as text; it loads nothing and runs no scripts."""
     params = {} if report.model is None else report.model.get_params()
-    namer, lists = item_namer(report.history), report.lists[report.main]
+    namer = str if report.history is None else report.history.item_label
+    lists = report.lists[report.main]
     return render(
         "model_report.html.j2",
         report=report,

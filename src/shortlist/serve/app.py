@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from shortlist.core.serialization import library_version
+from shortlist.core.codec import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
 from shortlist.serve.cut import cut_lists

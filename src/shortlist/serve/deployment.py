@@ -21,15 +21,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from shortlist.core.codec import read_header
 from shortlist.core.files import atomic_write
-from shortlist.core.serialization import read_header
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.events import Events
 from shortlist.data.history import History
 from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError, UnknownIdError
-from shortlist.models.base import Recommender
-from shortlist.models.registry import load_model
+from shortlist.models.base import Recommender, load_model
 from shortlist.recommend.options import CutoffChoice
 from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
 from shortlist.serve.log import write_log
@@ -137,7 +136,7 @@ class Deployment:
 
     def model_names(self) -> list[str]:
         """Models that people put into the folder, newest first."""
-        return model_names(self._folder)
+        return list_model_files(self._folder)
 
     def available(self) -> list[str]:
         """Models that can be activated: those with a name in the folder, and those that are kept there."""
@@ -474,7 +473,7 @@ def kept_path(folder: Path, checksum: str) -> Path:
     return folder / f"{checksum}{SUFFIX}"
 
 
-def model_names(folder: Path) -> list[str]:
+def list_model_files(folder: Path) -> list[str]:
     """Names of the files that people put into the folder, newest first; all of them are UTF-8."""
     paths = [path for path in folder.glob(f"*{SUFFIX}") if path.is_file() and _is_name(path)]
     paths.sort(key=lambda path: (-path.stat().st_mtime, path.name))

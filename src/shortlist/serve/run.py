@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.supervisors import Multiprocess
 
-from shortlist.core.serialization import read_header
+from shortlist.core.codec import read_header
 from shortlist.errors import ConfigError
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.projections import find_activations

@@ -9,15 +9,14 @@ import polars as pl
 
 from shortlist.core.metrics import Money
 from shortlist.core.options import Count, check_value, explain_keywords, take_options
-from shortlist.cutoff.base import Cutoff, check_cutoff
+from shortlist.cutoff.base import Cutoff, require_cutoff
 from shortlist.data.files import collect_arrow, is_spark_frame, read_interactions, spark_columns
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.labeled import GroundTruth
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import MetricAccumulator
-from shortlist.models.base import Recommender
-from shortlist.models.registry import load_model
+from shortlist.models.base import Recommender, load_model
 from shortlist.recommend.options import RequestOptions
 from shortlist.spark.frames import arrow_schema, check_frame, interaction_columns, list_columns, sort_by_user
 from shortlist.spark.task import Task
@@ -65,7 +64,7 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
     check_frame(df)
     if isinstance(cutoff, str | Path):
         cutoff = Cutoff.load(cutoff)
-    check_cutoff(cutoff, "a fitted cutoff or the path of one", "().fit(lists, truth)")
+    require_cutoff(cutoff, "a fitted cutoff or the path of one", "().fit(lists, truth)")
     columns = list_columns(df)
     if "rank" not in columns and "score" not in columns:
         raise DataError(

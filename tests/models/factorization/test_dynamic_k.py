@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import shortlist as sl
-from shortlist.core.serialization import load_artifact, save_artifact
+from shortlist.core.codec import load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE
 from shortlist.errors import ConfigError, ModelFileError

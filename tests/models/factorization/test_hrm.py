@@ -6,8 +6,8 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError
+from shortlist.models.base import load_model
 from shortlist.models.factorization.hrm import DKHRM, HRM
-from shortlist.models.registry import load_model
 from tests import naive
 from tests.models.cases import all_users, answer, checkerboard, dense, fit, fitted
 

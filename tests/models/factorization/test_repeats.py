@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from shortlist.data.interactions import Interactions
+from shortlist.models.base import load_model
 from shortlist.models.factorization.terms import repeat_weight
-from shortlist.models.registry import load_model
 from tests.models.cases import all_users, answer, checkerboard, crowd, dense, fit
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, ModelFileError
+from shortlist.models.base import load_model
 from shortlist.models.factorization.model import item_offsets
 from shortlist.models.factorization.terms import GrowingTrend, Trend
-from shortlist.models.registry import load_model
 from shortlist.split import last_basket
 from tests.models.cases import DAY, answer, bits, fit, model
 from tests.models.crafted import read_parts, write_parts

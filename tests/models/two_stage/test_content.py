@@ -12,7 +12,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError
 from shortlist.kernels.snapshot_features import DAY, LinkTable, Snapshots
-from shortlist.models.registry import load_model
+from shortlist.models.base import load_model
 from shortlist.models.two_stage.content import FAST, SLOW, ItemContent
 from shortlist.models.two_stage.two_stage import TwoStage
 from tests.threads import use_threads

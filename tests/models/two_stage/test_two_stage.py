@@ -18,7 +18,7 @@ from shortlist.cutoff import ExpectedF1
 from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedError
-from shortlist.models.registry import load_model
+from shortlist.models.base import load_model
 from shortlist.models.two_stage import two_stage
 from shortlist.models.two_stage.features import FEATURES
 from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES

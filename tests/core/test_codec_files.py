@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 from safetensors import safe_open
 
-from shortlist.core import serialization
-from shortlist.core.serialization import (
+from shortlist.core import codec
+from shortlist.core.codec import (
     ZEROS,
     Artifact,
     check_model_path,
@@ -183,12 +183,12 @@ def rewrite_payload(name, change):
         for key, entry in header.items():
             if key != "__metadata__":
                 start, end = entry["data_offsets"]
-                array = np.frombuffer(payload[start:end], serialization.DTYPES[entry["dtype"]]).copy()
+                array = np.frombuffer(payload[start:end], codec.DTYPES[entry["dtype"]]).copy()
                 arrays[key] = array.reshape(entry["shape"])
                 if key == name:
                     change(array)
                     body[start:end] = array.tobytes()
-        return edit_description(sha256=serialization.hash_arrays(arrays))(header, bytes(body))
+        return edit_description(sha256=codec.hash_arrays(arrays))(header, bytes(body))
 
     return edit
 
@@ -277,7 +277,7 @@ RAW = {
     "text": b"user_id,item_id\n1,2\n",
     "huge header": (1 << 62).to_bytes(8, "little") + b"{}",
     "another safetensors file": (2).to_bytes(8, "little") + b"{}",
-    "huge header of ours": (1 << 62).to_bytes(8, "little") + serialization.START,
+    "huge header of ours": (1 << 62).to_bytes(8, "little") + codec.START,
 }
 
 
@@ -287,7 +287,7 @@ def test_other_file_is_refused(tmp_path, case):
     path.write_bytes(RAW[case])
     with pytest.raises(ModelFileError, match="it is not a saved model, or it is truncated"):
         load_artifact(path, "model")
-    if serialization.START in RAW[case]:
+    if codec.START in RAW[case]:
         return
     with pytest.raises(DataError, match="exists and is not a saved model; choose another path"):
         save_artifact(path, ARTIFACT)
@@ -351,7 +351,7 @@ def test_failure_while_saving_keeps_the_old_model(path, monkeypatch, place, erro
     def fail(*_, **__):
         raise error
 
-    monkeypatch.setattr(f"shortlist.core.serialization.{place}", fail)
+    monkeypatch.setattr(f"shortlist.core.codec.{place}", fail)
     expected = error if isinstance(error, type) else (OSError, DataError)
     with pytest.raises(expected):
         save_artifact(path, Artifact("model", "Toy", {}, {"b": np.ones(2, np.float32)}))
@@ -363,7 +363,7 @@ def test_failure_while_saving_keeps_the_old_model(path, monkeypatch, place, erro
 FULL = """
 import resource, sys
 import numpy as np
-from shortlist.core.serialization import Artifact, save_artifact
+from shortlist.core.codec import Artifact, save_artifact
 from shortlist.errors import DataError
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))  # like a full disk
@@ -388,7 +388,7 @@ def test_full_disk_is_reported_and_keeps_the_old_model(path):
 SAVE_FOREVER = """
 import sys
 import numpy as np
-from shortlist.core.serialization import Artifact, save_artifact
+from shortlist.core.codec import Artifact, save_artifact
 
 number = int(sys.argv[2])
 while True:
@@ -440,7 +440,7 @@ def test_killed_saver_leaves_the_old_or_the_new_file(tmp_path):
 def test_unwritable_path_is_reported():
     for write in (check_model_path, lambda path: save_artifact(path, ARTIFACT)):
         with pytest.raises(DataError, match=r"cannot write /proc/nothing/model: .*; choose another path"):
-            write(serialization.Path("/proc/nothing/model"))
+            write(codec.Path("/proc/nothing/model"))
 
 
 def test_folder_is_not_replaced(tmp_path):
