@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 from dataclasses import replace
-from datetime import date
+from datetime import datetime
 
 import polars as pl
 import pytest
@@ -177,11 +177,12 @@ def test_both_movie_formats_give_the_same_table(tmp_path):
     assert wheel["item_name"].to_list() == [*home["item_name"].to_list(), "unknown"]
 
 
-def test_online_retail_keeps_purchases_of_products_by_day(tmp_path):
+def test_a_basket_of_online_retail_is_a_day_at_the_time_of_its_first_invoice(tmp_path):
     (tmp_path / "lines.csv").write_bytes(
         b"InvoiceNo,StockCode,Description,Quantity,InvoiceDate,UnitPrice,CustomerID,Country\n"
         b"1,85123A,LANTERN ,6,12/1/2010 8:26,2.55,17850,UK\n"
         b"2,85123A,LANTERN,2,12/1/2010 17:05,2.55,17850,UK\n"  # same customer, day and product
+        b"2,22633,HAND WARMER,3,12/1/2010 17:05,1.85,17850,UK\n"
         b"3,85123A,xlantern\xa3,1,12/2/2010 9:00,2.55,17850,UK\n"
         b"C4,85123A,LANTERN,-6,12/2/2010 9:30,2.55,17850,UK\n"  # cancellation
         b"5,POST,POSTAGE,1,12/2/2010 9:45,18.0,17850,UK\n"  # not a product
@@ -189,10 +190,11 @@ def test_online_retail_keeps_purchases_of_products_by_day(tmp_path):
     )
     rows, items = REGISTRY["online-retail"].parse(tmp_path)
     assert rows.rows() == [
-        (17850, "85123A", date(2010, 12, 1), 8.0),
-        (17850, "85123A", date(2010, 12, 2), 1.0),
+        (17850, "22633", datetime(2010, 12, 1, 8, 26), 3.0),
+        (17850, "85123A", datetime(2010, 12, 1, 8, 26), 8.0),
+        (17850, "85123A", datetime(2010, 12, 2, 9, 0), 1.0),
     ]
-    assert items.rows() == [("85123A", "LANTERN")]
+    assert items.rows() == [("22633", "HAND WARMER"), ("85123A", "LANTERN")]
 
 
 def test_movielens_1m_has_titles_as_ids(tmp_path):
@@ -276,6 +278,7 @@ class TestPublishedCounts:
     def test_online_retail(self):
         data = load_dataset("online-retail")
         assert self.counts(data) == (383_946, 4_335, 3_659)
+        assert data.n_baskets == 16_680
         assert data.item_names[data.items.values.to_list().index("85123A")] == (
             "WHITE HANGING HEART T-LIGHT HOLDER"
         )

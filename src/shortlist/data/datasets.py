@@ -175,6 +175,7 @@ class Dataset:
     sources: tuple[Source, ...] = ()
     parse: Parser | None = field(default=None, repr=False)
     minimum: int = 0  # the preset drops items with fewer users, then users with fewer rows
+    layout: int = 1  # version of the cached tables; a cache with another version is replaced
 
     @property
     def is_generated(self) -> bool:
@@ -250,6 +251,7 @@ def _parse_movielens_1m(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Purchases of products by registered customers, one row per customer, day and product.
 
+    All purchases of a customer on a day happen at the time of the first one: they are one basket.
     Cancelled invoices (C…) and codes that are not products (postage, fees, manual entries) are left out.
     """
     lines = pl.read_csv(folder / "lines.csv", encoding="utf8-lossy", infer_schema=False).filter(
@@ -260,9 +262,9 @@ def _parse_online_retail(folder: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     rows = lines.select(
         user_id=pl.col("CustomerID").cast(pl.Float64).cast(pl.Int64),
         item_id="StockCode",
-        timestamp=pl.col("InvoiceDate").str.to_datetime("%m/%d/%Y %H:%M").dt.date(),
+        timestamp=pl.col("InvoiceDate").str.to_datetime("%m/%d/%Y %H:%M"),
         weight=pl.col("Quantity").cast(pl.Float32),
-    )
+    ).with_columns(pl.col("timestamp").min().over("user_id", pl.col("timestamp").dt.date()))
     rows = rows.group_by("user_id", "item_id", "timestamp").agg(pl.col("weight").sum())
     names = (  # the most frequent description of a product; equally frequent ones in alphabetical order
         lines.select(item_id="StockCode", item_name=pl.col("Description").str.strip_chars())
@@ -297,7 +299,6 @@ def _read_registry() -> dict[str, Dataset]:
 
 
 REGISTRY = _read_registry()
-LAYOUT = 1  # version of the cached tables; a cache with another version is replaced
 TABLES = ("interactions.parquet", "items.parquet")
 
 
@@ -362,7 +363,7 @@ def fetch(name: str, *, progress: Progress | None = None) -> Path:
     dataset, folder = find_dataset(name), _folder(name)
     if dataset.parse is None:
         raise DataError(f"dataset {name!r} is generated and needs no download; use load_dataset({name!r}).")
-    if _is_intact(folder):
+    if _is_intact(folder, dataset.layout):
         return folder
     with tempfile.TemporaryDirectory(prefix="shortlist-") as folder_name:
         originals = fetch_originals(name, Path(folder_name), progress=progress)
@@ -373,7 +374,7 @@ def fetch(name: str, *, progress: Progress | None = None) -> Path:
             frame.write_parquet(temporary)
             sums[table] = sha256(temporary)
     with atomic_write(folder / "manifest.json") as temporary:  # last: it makes the tables valid
-        temporary.write_text(json.dumps({"layout": LAYOUT, "sha256": sums}, indent=2))
+        temporary.write_text(json.dumps({"layout": dataset.layout, "sha256": sums}, indent=2))
     return folder
 
 
@@ -426,15 +427,15 @@ def _folder(name: str) -> Path:
     return cache_home() / "datasets" / name
 
 
-def _is_intact(folder: Path) -> bool:
-    """Whether the cached tables exist, have the current layout and are unchanged."""
+def _is_intact(folder: Path, layout: int) -> bool:
+    """Whether the cached tables exist, have this layout and are unchanged."""
     try:
         manifest = json.loads((folder / "manifest.json").read_text())
         sums = manifest["sha256"]
         same = all(sha256(folder / table) == sums[table] for table in TABLES)
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return bool(same and manifest.get("layout") == LAYOUT)
+    return bool(same and manifest.get("layout") == layout)
 
 
 N_USERS, N_DAYS, SEED = 300, 180, 20240101
