@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shortlist.kernels.jit import inlined, kernel
+from shortlist.kernels.jit import borrowing, inlined, kernel
 from shortlist.kernels.rng import GOLDEN, mix_bits, unit_float
 from shortlist.kernels.rows import kth_smallest
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
@@ -181,6 +181,10 @@ def _slide_windows(log: EventLog, item_stats: ItemStats, windows: Longs, until: 
 def hour_of(time: int) -> int:
     """Hour of the day, 0 to 23."""
     return (time // HOUR) % 24
+
+
+# how much a purchase counts that was 0, 1, … 23 hours earlier or later in the day: a bell of 1.5 hours
+HOUR_WEIGHTS = np.exp(-(np.minimum(np.arange(24), 24 - np.arange(24)) ** 2) / 4.5)
 
 
 @inlined
@@ -450,13 +454,6 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def hour_weight(difference: int) -> float:
-    """How much a purchase counts that was so many hours earlier or later in the day: a bell of 1.5 hours."""
-    apart = min(abs(difference), 24 - abs(difference))
-    return float(np.exp(-apart * apart / 4.5))
-
-
-@inlined
 def load_history(
     users: UserLog, scratch: Scratch, mark: int, first: int, end: int, at: int, has_clock: bool
 ) -> int:
@@ -468,7 +465,7 @@ def load_history(
         slow, middle, fast = DECAYS[2] ** back, DECAYS[1] ** back, DECAYS[0] ** back
         near, lately, same_day = 0.0, 0.0, 0.0
         if has_clock:
-            near = hour_weight(hour_of(users.time[b]) - hour_of(at))
+            near = HOUR_WEIGHTS[abs(hour_of(users.time[b]) - hour_of(at))]
             lately = near * 0.5 ** ((at - users.time[b]) / DAY / 30)
             same_day = 1.0 if weekday_of(users.time[b]) == weekday_of(at) else 0.0
         for row in range(users.baskets[b], users.baskets[b + 1]):
@@ -708,7 +705,7 @@ class FeatureRows(NamedTuple):
         return np.arange(self.first, self.first + self.non_empty.size)
 
 
-@inlined
+@borrowing
 def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, row: Floats) -> None:
     """Fill the features of the user, which are the same for all candidates of a snapshot."""
     n = end - first
@@ -731,7 +728,7 @@ def _user_features(users: UserLog, first: int, end: int, at: int, n_own: int, ro
     row[11] = (at - users.time[first]) / DAY if n else MISSING
 
 
-@inlined
+@borrowing
 def _load_item(item_stats: ItemStats, i: int, at: int, scratch: Scratch) -> None:
     """Compute the features of the item that are the same for all users at a time."""
     row, sold = scratch.item_rows[i], item_stats.sold[i]
@@ -750,31 +747,28 @@ def _load_item(item_stats: ItemStats, i: int, at: int, scratch: Scratch) -> None
     spread = max(item_stats.experience[i, 1] / sold - mean * mean, 0.0) ** 0.5 + 0.3 if sold else MISSING
     scratch.item_experience[i, 0], scratch.item_experience[i, 1] = mean, spread
     if item_stats.clock.shape[0] > 0:
-        row[14] = _lift(item_stats.clock, i, sold, hour_of(at), 2)
-        row[15] = _lift(item_stats.clock, i, sold, 24 + weekday_of(at), 0)
+        row[14] = _lift(item_stats, i, hour_of(at), 2)
+        row[15] = _lift(item_stats, i, 24 + weekday_of(at), 0)
     scratch.item_at[i] = at
 
 
-@inlined
-def _lift(clock: Floats, i: int, sold: float, column: int, width: int) -> float:
+@borrowing
+def _lift(item_stats: ItemStats, i: int, column: int, width: int) -> float:
     """How many times as often the item is sold at this hour or weekday as all items are."""
-    own, everything, usual = 0.0, 0.0, clock.shape[0] - 1
+    clock, own, everything = item_stats.clock, 0.0, 0.0
     for step in range(-width, width + 1):  # of hours also the neighbors, around midnight too
         place = (column + step + 24) % 24 if width else column
-        own += hour_weight(step) * clock[i, place]
-        everything += hour_weight(step) * clock[usual, place]
-    total = 0.0
-    for weekday in range(24, 31):
-        total += clock[usual, weekday]
+        own += HOUR_WEIGHTS[abs(step)] * clock[i, place]
+        everything += HOUR_WEIGHTS[abs(step)] * clock[-1, place]
     if everything == 0.0:
         return MISSING
-    share = everything / total
-    return (own + CLOCK_PRIOR * share) / (sold + CLOCK_PRIOR) / share
+    share = everything / item_stats.total[0]
+    return (own + CLOCK_PRIOR * share) / (item_stats.sold[i] + CLOCK_PRIOR) / share
 
 
 # The rows of features are written element by element: a slice of a row is an object of its own, which takes
 # longer to create than its elements take to write.
-@inlined
+@borrowing
 def _item_features(
     item_stats: ItemStats, i: int, at: int, user_experience: float, scratch: Scratch, out: Floats, k: int
 ) -> None:
@@ -787,7 +781,7 @@ def _item_features(
     out[k, ITEM + 15] = (user_experience - scratch.item_experience[i, 0]) / scratch.item_experience[i, 1]
 
 
-@inlined
+@borrowing
 def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, out: Floats, k: int) -> None:
     """Fill the features of the user's purchases of the item in row k, after those of the item."""
     if scratch.bought[i] != mark:
@@ -807,7 +801,7 @@ def _own_features(scratch: Scratch, mark: int, i: int, at: int, n: int, out: Flo
     out[k, OWN + 9] = last * (count - 1) / days if count > 1 else MISSING
 
 
-@inlined
+@borrowing
 def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, out: Floats, k: int) -> None:
     """Fill the features of the item and the user's other items in row k."""
     root = np.float32(max(sold, 1.0) ** 0.5)
@@ -818,7 +812,7 @@ def _link_features(scratch: Scratch, ease: EASEWeights, i: int, sold: float, out
     out[k, LINKED + 9] = scratch.ease[ease.row[i]] if ease.row[i] >= 0 else MISSING
 
 
-@inlined
+@borrowing
 def _clock_features(scratch: Scratch, mark: int, i: int, at: int, out: Floats, k: int) -> None:
     """Fill the features of the hour and the weekday in row k."""
     out[k, CLOCK] = hour_of(at)
