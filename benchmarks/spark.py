@@ -1,6 +1,6 @@
 """Spark: how many users a sample needs, the same lists on 1, 2 and 4 executors, and what Spark costs.
 
-    python benchmarks/spark.py --part curve --users 64000
+    python benchmarks/spark.py --part curve --users 128000 --model EASE
     python benchmarks/spark.py --part identical
     python benchmarks/spark.py --part speed --users 1000000
     python benchmarks/spark.py --part allocate
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,6 @@ import shortlist as sl
 from shortlist.auto.sample import OutsideUsers
 from shortlist.auto.validation import hold_out
 from shortlist.data.files import collect_arrow
-from shortlist.errors import TrainingError
 
 CANDIDATES, ITEMS, ROWS, FACTORS, LENGTH = 50, 5000, 10, 32, 10
 MODELS = ("TwoStage", "EASE", "ALS", "GFCF", "DKBPRMF")
@@ -116,7 +116,8 @@ def run(df):
 
 
 # ---------------------------------------------------------------------- how many users are enough
-N_ITEMS, N_KINDS, N_DAYS, N_OUTSIDE = 2000, 40, 300, 4000
+SHOP_USERS, N_OUTSIDE, N_ITEMS, N_KINDS, N_DAYS = 2_000_000, 8000, 2000, 40, 300
+SMALLEST, SMALL_GAIN = 1000, 0.005
 
 
 def generate_shop(n_users, seed=1):
@@ -149,36 +150,35 @@ def generate_shop(n_users, seed=1):
     return pl.concat([table, again]).unique(maintain_order=True).with_columns(time)
 
 
-def curve(n_users):
-    """The score of users outside by the number of users that a model has learned from."""
+def curve(n_users, name):
+    """The score of users outside by the number of users that a model has learned from, doubled each time."""
     sl.set_threads(1)
-    table = generate_shop(n_users + N_OUTSIDE)
-    results = {"users": n_users, "items": N_ITEMS, "rows": table.height, "runs": []}
-    for has_dates in (True, False):
+    shop = generate_shop(SHOP_USERS)  # users are independent of each other: the first ones are a sample
+    user, runs = pl.col("user_id"), []
+    table = shop.filter((user < n_users) | (user >= SHOP_USERS - N_OUTSIDE))
+    shop_rows = shop.height
+    del shop
+    for has_dates in (True,) if name == "TwoStage" else (True, False):  # TwoStage needs baskets
         rows = table
         if not has_dates:
             rows = table.select("user_id", "item_id").unique(maintain_order=True)
-        data = sl.read_interactions(rows.filter(pl.col("user_id") < n_users), training=False)
-        others = sl.read_interactions(rows.filter(pl.col("user_id") >= n_users), training=False)
+        data = sl.read_interactions(rows.filter(user < n_users), training=False)
+        others = sl.read_interactions(rows.filter(user >= n_users), training=False)
         outside = OutsideUsers(hold_out(others))
-        for name in MODELS:
-            began = time.process_time()
-            size, scores = n_users, {}
-            order = np.random.default_rng(0).permutation(data.active_users)
-            while size >= 1000:
-                is_chosen = np.isin(data.user, order[:size])
-                model = getattr(sl, name)().fit(data.where(is_chosen).compact())
-                try:
-                    scores[size] = outside.score(model, sl.cutoff.ExpectedF1())
-                except TrainingError as error:
-                    print(name, size, error, flush=True)
-                    break
-                size //= 2
-            run = {"model": name, "dates": has_dates, "f1": dict(sorted(scores.items()))}
-            run["processor_seconds"] = round(time.process_time() - began)
-            results["runs"].append(run)
-            print(run, flush=True)
-    return results
+        order = np.random.default_rng(0).permutation(data.active_users)
+        run = {"model": name, "dates": has_dates, "rows": data.n_rows, "f1": {}, "processor_seconds": {}}
+        size, n_flat = SMALLEST, 0
+        while size <= n_users and n_flat < 2:  # two doublings that gain little, as one may by chance
+            began, score = time.process_time(), max(run["f1"].values(), default=0.0)
+            model = getattr(sl, name)().fit(data.where(np.isin(data.user, order[:size])).compact())
+            run["processor_seconds"][size] = round(time.process_time() - began, 1)
+            run["f1"][size] = round(outside.score(model, sl.cutoff.ExpectedF1()), 5)
+            n_flat = n_flat + 1 if run["f1"][size] < (1 + SMALL_GAIN) * score else 0
+            print(name, has_dates, size, run["f1"][size], run["processor_seconds"][size], flush=True)
+            size *= 2
+        runs.append(run)
+    about = {"users": SHOP_USERS, "rows": shop_rows, "items": N_ITEMS, "users_scored": N_OUTSIDE // 2}
+    return about | {"small_gain": SMALL_GAIN, "runs": runs}
 
 
 # ---------------------------------------------------------------------- identical lists
@@ -406,24 +406,28 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--part", choices=["curve", "identical", "speed", "allocate"])
     parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--model", choices=MODELS, default="EASE", help="of --part curve")
     parser.add_argument("--executors", type=int, help="used by --part identical itself")
     parser.add_argument("--folder", type=Path, help="used by --part identical itself")
     given = parser.parse_args()
     if given.executors is not None:
         print(json.dumps(compare(given.folder, given.executors)))
         return
-    path = RESULTS / "spark.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
     parts = {
-        "curve": lambda: curve(given.users),
+        "curve": lambda: curve(given.users, given.model),
         "identical": identical,
         "speed": lambda: speed(given.users),
         "allocate": allocate,
     }
-    results[given.part] = parts[given.part]()
-    results["machine"] = describe("pyspark", "pyarrow")
+    part, path = parts[given.part](), RESULTS / "spark.json"
+    results = json.loads(path.read_text()) if path.exists() else {}  # other parts may have ended meanwhile
+    if given.part == "curve":
+        runs = [*results.get("curve", part)["runs"], *part["runs"]]
+        by_name = {(run["model"], run["dates"]): run for run in runs}
+        part["runs"] = [by_name[key] for key in product(MODELS, (True, False)) if key in by_name]
+    results |= {given.part: part, "machine": describe("pyspark", "pyarrow")}
     path.write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results[given.part], indent=1))
+    print(json.dumps(part, indent=1))
 
 
 if __name__ == "__main__":

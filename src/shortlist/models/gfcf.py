@@ -17,14 +17,15 @@ from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import follow_paths
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.sparse import SparseRows
-from shortlist.kernels.tiles import SIDE, multiply_tiles
 from shortlist.models.als import MAX_SIZE
 from shortlist.models.base import FitOptions, ModelState
 from shortlist.models.matrix import (
     GIGABYTE,
+    TASK,
     MatrixModel,
     confidence_matrix,
     find_basis,
+    multiply_transposed,
     pad_columns,
     rotate,
     singular_columns,
@@ -35,7 +36,6 @@ from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
 
 N_ITERATIONS, MORE = 6, 16  # of the subspace iteration, and vectors beyond those that are kept
-TASK = 4 * SIDE  # users, or columns of a product, that a thread handles at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,14 +98,6 @@ class GFCFState(ModelState):
     """The filter."""
 
     filter: GraphFilter
-
-
-def multiply_transposed(a: Floats, b: Floats) -> Floats:
-    """a'b for columns padded to multiples of SIDE, the same bits on any number of threads."""
-    out = np.empty((a.shape[1], b.shape[1]), np.float32)
-    right = read_only(b)
-    map_slices(lambda rows: multiply_tiles(read_only(a[:, rows]), right, out[rows]), a.shape[1], TASK)
-    return out
 
 
 def singular_basis(matrix: csr_array, n: int, seed: int) -> tuple[Floats, Doubles]:

@@ -15,7 +15,7 @@ from shortlist.core.threads import map_slices
 from shortlist.data.interactions import Interactions
 from shortlist.kernels.graph import multiply_sparse, rotate_rows
 from shortlist.kernels.rows import read_only
-from shortlist.kernels.tiles import SIDE, sum_outer
+from shortlist.kernels.tiles import SIDE, multiply_tiles, sum_outer
 from shortlist.models.base import Recommender, WeightParams
 from shortlist.models.weighting import WeightTransform, decayed_counts
 from shortlist.recommend.request import Contributions, RecommendRequest, largest_first
@@ -23,6 +23,7 @@ from shortlist.types import Doubles, Floats, Ints
 
 GIGABYTE = 1e9
 ROWS = 4096  # of a matrix that a thread handles at a time
+TASK = 4 * SIDE  # users, or columns of a product, that a thread handles at a time
 DIAGONAL = 1e-5  # share of the largest square up to which sums of products are rounding errors
 DEPENDENT = 1e-10  # share of the largest squared norm below which a column is a combination of others
 
@@ -56,6 +57,20 @@ def confidence_matrix(data: Interactions, transform: WeightTransform | None) -> 
 def pad_columns(vectors: Floats) -> Floats:
     """The vectors with columns of zeros, so that their number is a multiple of SIDE."""
     return np.pad(vectors, ((0, 0), (0, -vectors.shape[1] % SIDE)))
+
+
+def multiply_transposed(a: Floats, b: Floats) -> Floats:
+    """a'b for columns padded to multiples of SIDE, the same bits on any number of threads."""
+    out = np.empty((a.shape[1], b.shape[1]), np.float32)
+    right = read_only(b)
+    map_slices(lambda rows: multiply_tiles(read_only(a[:, rows]), right, out[rows]), a.shape[1], TASK)
+    return out
+
+
+def score_vectors(vectors: Floats, outputs: Floats) -> Floats:
+    """vectors @ outputs with padded columns: the same bits on any number of threads, whatever is beside."""
+    queries = pad_columns(np.ascontiguousarray(vectors.T))
+    return multiply_transposed(queries, outputs)[: len(vectors)]
 
 
 def outer_products(vectors: Floats) -> Doubles:

@@ -13,8 +13,8 @@ from shortlist.data.history import History
 from shortlist.data.interactions import Interactions
 from shortlist.models.als import ALS, MAX_SIZE, ALSVectors
 from shortlist.models.base import FitOptions, ModelState
-from shortlist.models.gfcf import GFCF, GraphFilter, filter_rows, filter_shares, multiply_transposed
-from shortlist.models.matrix import MatrixModel, confidence_matrix, pad_columns
+from shortlist.models.gfcf import GFCF, GraphFilter, filter_rows, filter_shares
+from shortlist.models.matrix import MatrixModel, confidence_matrix, pad_columns, score_vectors
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import RecommendRequest, Scores
 from shortlist.types import Doubles, Floats, Ints
@@ -34,12 +34,6 @@ class MatrixBlendState(ModelState):
     def outputs(self) -> Floats:
         """(n_factors, width) the vectors of items, with columns of zeros after the last one."""
         return pad_columns(np.ascontiguousarray(self.factors.items.T))
-
-
-def score_vectors(vectors: Floats, outputs: Floats) -> Floats:
-    """vectors @ outputs, the same bits on any number of threads."""
-    queries = pad_columns(np.ascontiguousarray(vectors.T))
-    return multiply_transposed(queries, outputs)[: len(vectors)]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

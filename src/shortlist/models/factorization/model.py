@@ -55,6 +55,7 @@ from shortlist.models.factorization.training import (
     build_evaluator,
     run_epochs,
 )
+from shortlist.models.matrix import pad_columns, score_vectors
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
@@ -200,7 +201,8 @@ class FactorModel(WeightParams, Recommender):
     ) -> Floats:
         """(n, n_items) scores after the users' history, at the prediction times (None: after all events)."""
         vectors = self.representation.vectors(parameters, history, users)
-        scores: Floats = vectors @ parameters.item.T
+        outputs = pad_columns(np.ascontiguousarray(parameters.item.T))
+        scores = score_vectors(vectors, outputs)[:, : len(parameters.item)]
         if parameters.bias.size:
             scores += parameters.bias
         self.terms.add_repeats(scores, parameters, history, users)
