@@ -41,7 +41,7 @@ def test_from_a_table_to_a_list(events):
         sl.Popularity().fit(sl.read_interactions(events)).recommend(["u1"], N=5)
 
     files = files_of(walk)
-    assert len(files) <= 17, sorted(files)
+    assert len(files) <= 14, sorted(files)
 
 
 def test_recommend_on_the_command_line(events, capsys):

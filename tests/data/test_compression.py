@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import shortlist as sl
-from shortlist.data import sources as compression
+from shortlist.data import files as compression
 from shortlist.data.files import read_interactions
 from shortlist.errors import DataError
 

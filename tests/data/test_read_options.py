@@ -9,8 +9,8 @@ import pytest
 import shortlist as sl
 from shortlist.cli import main
 from shortlist.core.options import list_options
+from shortlist.data.files import FORMATS
 from shortlist.data.read_options import Format, ReadOptions, TableOptions, advise_reading, name_flags
-from shortlist.data.sources import FORMATS
 
 DEFAULTS = {field.name: field.default for field in fields(ReadOptions)}
 

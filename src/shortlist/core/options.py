@@ -229,6 +229,39 @@ def check_options(declaration: type, values: Mapping[str, Any]) -> None:
         raise _invalid(name, annotations_of(declaration)[name], values[name], advice)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Options:
+    """The base of declarations whose values are checked together; 3.0 is accepted as 3, a list as a tuple."""
+
+    def __post_init__(self) -> None:
+        declaration: Any = type(self)
+        for name, kind in _convertible(declaration).items():
+            value = getattr(self, name)
+            if kind is tuple and isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            elif kind is int and is_number(value) and float(value).is_integer():
+                object.__setattr__(self, name, int(value))
+        check_options(declaration, vars(self))
+
+
+@cache
+def _convertible(declaration: Any) -> dict[str, type]:
+    """The options that are whole numbers or tuples, or None: name → int or tuple."""
+    parts = {
+        name: [get_origin(kind) or kind for kind in _list_types(annotation)]
+        for name, annotation in annotations_of(declaration).items()
+    }
+    return {name: kind for name, kinds in parts.items() for kind in (int, tuple) if kind in kinds}
+
+
+def _list_types(annotation: Any) -> list[Any]:
+    """The types of a union, without their constraints; of another annotation, its type."""
+    kind, _ = split_annotation(annotation)
+    if get_origin(kind) in (Union, UnionType):
+        return [part for entry in get_args(kind) for part in _list_types(entry)]
+    return [kind]
+
+
 def _invalid(name: str, annotation: Any, value: Any, advice: str) -> ConfigError:
     rule = describe_rule(annotation, value)
     return ConfigError(f"{name} must be {rule}, got {short_repr(value)}; {advice}.", parameter=name)

@@ -81,6 +81,17 @@ DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}  # seco
 MAX_SECONDS = 10**11  # as for epoch seconds; more would overflow microseconds
 
 
+def named_columns(options: ReadOptions) -> ColumnNames:
+    """The columns that the caller named."""
+    return ColumnNames(*(getattr(options, role) for role in ColumnNames._fields))
+
+
+def row_conditions(options: ReadOptions) -> tuple[str, ...]:
+    """The conditions that rows must fulfill."""
+    conditions = options.where if isinstance(options.where, tuple) else (options.where,)
+    return tuple(condition for condition in conditions if condition is not None and condition != ALL_ROWS)
+
+
 def plain_name(name: str) -> str:
     """A column name without case, accents, punctuation and RecBole type."""
     return re.sub(r"[^a-z0-9]", "", _fold(TYPE_SUFFIX.sub("", name)).lower())
@@ -250,7 +261,7 @@ class Table:
         self.returns = NO_RETURNS
         self.options, self.label = options, label
         names = column_names(frame if whole is None else whole)
-        self.roles = match_columns(names, options.names)
+        self.roles = match_columns(names, named_columns(options))
         self.unused = tuple(name for name in names if name not in self.roles.values())
         if options.min_rating is not None and "weight" not in self.roles:
             raise DataError(
@@ -262,7 +273,7 @@ class Table:
         self.notes: list[str] = []
         self.doubts: list[str] = []  # notes that are also warnings
         self.sessions: list[str] = []  # unused columns that may be baskets
-        if "timestamp" not in self.roles and options.names.timestamp != "" and self.unused:
+        if "timestamp" not in self.roles and options.timestamp != "" and self.unused:
             self._find_times(frame if whole is None else whole)
         self._find_kinds(frame if whole is None else whole)
         self._lazy = frame if columnar else None
@@ -292,7 +303,7 @@ class Table:
             text = _plain_values(column)
             if not len(text):
                 continue
-            name, conditions = column.name, self.options.conditions
+            name, conditions = column.name, row_conditions(self.options)
             is_settled = self.options.where == ALL_ROWS or any(name in text for text in conditions)
             advice = None if is_settled else _advise_where(column, text, words[name])
             if advice is not None:
@@ -307,7 +318,7 @@ class Table:
 
     def doubt_baskets(self, n_baskets: int, n_rows: int) -> None:
         """Doubt baskets of one item if an unused column looks like a session or an order."""
-        is_settled = "basket_id" in self.roles or self.options.names.basket_id == ""
+        is_settled = "basket_id" in self.roles or self.options.basket_id == ""
         if self.sessions and not is_settled and n_baskets >= SINGLE_ITEMS * n_rows:
             name = self.sessions[0]
             self.doubt(
@@ -332,8 +343,10 @@ class Table:
 
     def ids(self, role: str) -> pl.Series | None:
         """The ids of an optional column, without nulls."""
+        if role not in self.roles:
+            return None
         advice = f"fill or drop these rows; or ignore the column by {advise_reading(**{role: ''})}"
-        return None if role not in self.roles else _check_ids(self._take(role), advice)
+        return _check_ids(self._take(role), advice)
 
     def required_ids(self, role: str) -> pl.Series:
         """The ids of a column that `match_columns` guarantees."""

@@ -15,9 +15,9 @@ from shortlist.core.codec import DistinctIds, Shape, file_error
 from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.core.tables import html
 from shortlist.data.columns import DataSource, check_distinct, find_column, to_polars
+from shortlist.data.files import explain_errors, find_sources, read_plain_table
 from shortlist.data.ids import IdMap, id_series
 from shortlist.data.read_options import Format, without_options
-from shortlist.data.sources import explain_errors, find_sources, read_plain_table
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits, limit_lists
 from shortlist.kernels.rows import read_only

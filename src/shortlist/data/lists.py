@@ -23,15 +23,15 @@ from shortlist.data.columns import (
     to_pandas,
     to_polars,
 )
-from shortlist.data.ids import IdMap, encode, id_series
-from shortlist.data.interactions import Interactions
-from shortlist.data.items import ItemGroups, check_group_limits, skip_items
-from shortlist.data.read_options import ColumnNames, without_options
-from shortlist.data.sources import (
+from shortlist.data.files import (
     check_converted,
     detect_format,
     read_plain_table,
 )
+from shortlist.data.ids import IdMap, encode, id_series
+from shortlist.data.interactions import Interactions
+from shortlist.data.items import ItemGroups, check_group_limits, skip_items
+from shortlist.data.read_options import ColumnNames, without_options
 from shortlist.errors import DataError
 from shortlist.kernels.rows import find_repeated_item, starts
 from shortlist.types import Doubles, Floats, Ints, Longs

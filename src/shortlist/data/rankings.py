@@ -8,10 +8,9 @@ from typing import Any
 import polars as pl
 
 from shortlist.data.columns import REQUIRED, find_column, plain_name
-from shortlist.data.files import read_interactions
+from shortlist.data.files import plain_sources, read_interactions
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import FORMATS, RankedLists, collect_table, name_columns, read_table
-from shortlist.data.sources import plain_sources
 from shortlist.errors import DataError
 
 RUN_COLUMNS = ("user_id", "iteration", "item_id", "rank", "score", "tag")  # of a TREC run

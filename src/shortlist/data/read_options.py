@@ -3,10 +3,10 @@
 import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple
 
-from shortlist.core.options import Help, Only, Rare, check_options
+from shortlist.core.options import Help, Only, Options, Rare
 from shortlist.errors import ShortlistError
 
 NegativeWeights = Literal["subtract", "drop", "keep"]
@@ -27,8 +27,8 @@ class ColumnNames(NamedTuple):
     item_name: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableOptions:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableOptions(Options):
     """How to read a table of interactions."""
 
     user_id: Annotated[str | None, Help("Column with the user.")] = None
@@ -47,7 +47,7 @@ class TableOptions:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ReadOptions(TableOptions):
     """How to read files and databases of interactions; `read_interactions` says more about each option."""
 
@@ -67,26 +67,6 @@ class ReadOptions(TableOptions):
     ] = None
     encoding: Annotated[str | None, Rare("Encoding of a text file, such as cp1252.")] = None
     query: Annotated[str | None, Rare("SQL query, if the source is a database.")] = None
-
-    @property
-    def conditions(self) -> tuple[str, ...]:
-        """The conditions that rows must fulfill."""
-        where = self.where if isinstance(self.where, (list, tuple)) else (self.where,)
-        return tuple(condition for condition in where if condition is not None and condition != ALL_ROWS)
-
-    @property
-    def names(self) -> ColumnNames:
-        """The columns that were named."""
-        return ColumnNames(*(getattr(self, role) for role in ColumnNames._fields))
-
-    def with_names(self, names: ColumnNames) -> Self:
-        """The same options with these columns."""
-        return replace(self, **names._asdict())
-
-    def __post_init__(self) -> None:
-        if isinstance(self.where, list):
-            object.__setattr__(self, "where", tuple(self.where))
-        check_options(type(self), vars(self))
 
 
 # ---------------------------------------------------------------------- advice

@@ -13,22 +13,17 @@ from shortlist.core.options import (
     Help,
     MaxLength,
     Only,
+    Options,
     Rare,
     Whole,
-    check_options,
-    is_number,
 )
-from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
     from shortlist.cutoff.base import Cutoff
 
     CutoffChoice = Literal["auto", "boundary"] | Cutoff
 else:
-    CutoffChoice = Any  # checked below, because cutoffs load compiled kernels
-
-FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
-LONGEST = 2**31 - 1  # a larger limit is the same as this one
+    CutoffChoice = Any  # checked by `build_request`, because cutoffs load compiled kernels
 
 Fallback = Literal["popular"] | Callable[[Any], Iterable[Any]]
 Length = Annotated[int, AtLeast(1)]
@@ -38,8 +33,11 @@ HttpId = str | Annotated[int, AtLeast(-(2**63)), AtMost(2**63 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RequestOptions:
-    """The options of a request, checked; `Recommender.recommend` says more about each of them."""
+class RequestOptions(Options):
+    """The options of a request; `Recommender.recommend` says more about each of them.
+
+    `build_request` checks them against each other and against the model.
+    """
 
     N: Annotated[
         Length | None,
@@ -87,7 +85,7 @@ class RequestOptions:
         None
     )
     max_per_group: Annotated[
-        Any,  # a mapping from str to int, checked below
+        Any,  # a mapping from str to int, checked by `build_request`
         Rare("How many items of one group a list may contain, by field.", {"category": 2}),
         Form(
             tuple[str, ...],
@@ -105,45 +103,6 @@ class RequestOptions:
         Help('What to show instead of an empty list, for unknown users too: "popular".'),
         Form(Literal["popular"] | None, Literal["popular"] | None),
     ] = None
-
-    def __post_init__(self) -> None:
-        for name in ("N", "max_items", "min_items"):
-            value = getattr(self, name)
-            if is_number(value) and float(value).is_integer():  # 3.0 is accepted as 3
-                object.__setattr__(self, name, min(int(value), LONGEST))
-        check_options(type(self), vars(self))
-        if not isinstance(self.cutoff, str) or self.cutoff not in ("auto", "boundary"):
-            from shortlist.cutoff.base import require_cutoff
-
-            require_cutoff(self.cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
-        if self.N is not None and self.cutoff != "auto":
-            raise ConfigError(
-                f"N and cutoff both set the length of lists, got N={self.N} and {self.cutoff!r:.60}; "
-                "pass one of them."
-            )
-        if self.limit is not None and self.min_items > self.limit:
-            raise ConfigError(
-                f"min_items must not exceed N and max_items, got {self.min_items} and {self.limit}; lower it."
-            )
-        if isinstance(self.fallback, type):
-            raise ConfigError(
-                f"fallback must be a function, got the class {self.fallback.__name__}; call it."
-            )
-        if self.max_per_group is not None:
-            from shortlist.data.items import check_group_limits
-
-            object.__setattr__(self, "max_per_group", check_group_limits(self.max_per_group))
-
-    @property
-    def limit(self) -> int | None:
-        """The maximum length of a list."""
-        limits = [limit for limit in (self.N, self.max_items) if limit is not None]
-        return min(limits) if limits else None
-
-    @property
-    def fallback_limit(self) -> int:
-        """The maximum length of a fallback list."""
-        return self.limit or max(self.min_items, FALLBACK_ITEMS)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

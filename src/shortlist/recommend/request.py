@@ -21,12 +21,12 @@ from scipy.special import expit, logit
 
 from shortlist.core.files import atomic_write
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, require_cutoff
 from shortlist.data.columns import parse_times
 from shortlist.data.history import History
 from shortlist.data.ids import UNKNOWN, IdMap, id_series, is_id_list
 from shortlist.data.interactions import NO_BASKET, NO_TIME, NO_WEIGHT, Interactions
-from shortlist.data.items import ItemGroups
+from shortlist.data.items import ItemGroups, check_group_limits
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import UserLimits
@@ -45,6 +45,8 @@ SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the
 MANY_LISTS = 10  # fewer lists may all be empty by chance
 NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
 FIRST_CANDIDATES, GROWTH = 32, 8  # most lists end within the first; the others get more candidates
+FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
+LONGEST = 2**31 - 1  # a larger limit is the same as this one
 LOWEST, HIGHEST = 1e-30, 1 - 1e-12  # of the probability at the boundary
 
 
@@ -188,6 +190,16 @@ class RecommendRequest(Generic[S]):
     def __len__(self) -> int:
         return self.users.size
 
+    @property
+    def limit(self) -> int | None:
+        """The maximum length of a list; None if nothing limits it."""
+        return length_limit(self.options)
+
+    @property
+    def fallback_limit(self) -> int:
+        """The maximum length of a fallback list."""
+        return self.limit or min(max(self.options.min_items, FALLBACK_ITEMS), LONGEST)
+
     @cached_property
     def history(self) -> Interactions:
         """The rows of each user of the request, in their order, before the user's prediction time."""
@@ -292,8 +304,35 @@ class Scores:
         return scores
 
 
+def length_limit(options: RequestOptions) -> int | None:
+    """The maximum length of a list; None if nothing limits it."""
+    limits = [limit for limit in (options.N, options.max_items) if limit is not None]
+    return min(*limits, LONGEST) if limits else None
+
+
+def check_together(options: RequestOptions) -> None:
+    """Raise ConfigError for options that contradict each other, or that no declaration can check."""
+    if not isinstance(options.cutoff, str) or options.cutoff not in ("auto", "boundary"):
+        require_cutoff(options.cutoff, "'auto', 'boundary' or a fitted cutoff", "().fit(lists, truth)")
+    if options.N is not None and options.cutoff != "auto":
+        raise ConfigError(
+            f"N and cutoff both set the length of lists, got N={options.N} and {options.cutoff!r:.60}; "
+            "pass one of them."
+        )
+    limit = length_limit(options)
+    if limit is not None and options.min_items > limit:
+        raise ConfigError(
+            f"min_items must not exceed N and max_items, got {options.min_items} and {limit}; lower it."
+        )
+    if isinstance(options.fallback, type):
+        raise ConfigError(f"fallback must be a function, got the class {options.fallback.__name__}; call it.")
+    if options.max_per_group is not None:
+        check_group_limits(options.max_per_group)
+
+
 def build_request(state: S, users: Any, options: RequestOptions) -> RecommendRequest[S]:
-    """Check the users and ids of a request against the state of a model."""
+    """Check the options of a request, and its users and ids against the state of a model."""
+    check_together(options)
     stored, history = state.history, options.history
     source, filter_seen = stored, options.filter_seen
     if history is not None:
@@ -618,15 +657,15 @@ class BatchRecommender(Generic[S]):
         """Lists of known users."""
         scored, options = self._score(request), request.options
         if options.N is not None:
-            top = self._rank(scored, options.limit)
-            truncated = top.lengths == options.max_items if options.limit != options.N else None
-            lists = truncate_lists(top, options.limit, truncated)
+            top = self._rank(scored, request.limit)
+            truncated = top.lengths == options.max_items if request.limit != options.N else None
+            lists = truncate_lists(top, request.limit, truncated)
         elif self.cutoff is not None:
             top = self._select_top(scored, self.cutoff.candidates_needed())
             lists = self.cutoff.apply(top, history=request.history)
             if self.limits is not None:
                 lists = _name_group_limit(lists, top)
-            lists = truncate_lists(lists, options.limit)
+            lists = truncate_lists(lists, request.limit)
         else:
             lists = self._select_above_boundary(scored)
         if options.N is None and self.calibrated is not None and self.calibrated is not self.cutoff:
@@ -680,7 +719,7 @@ class BatchRecommender(Generic[S]):
         """The candidates above each user's boundary."""
         request, scores, candidates, excluded, best = scored
         assert scores.boundaries is not None
-        floors, limit = scores.boundaries.astype(np.float32), request.options.limit
+        floors, limit = scores.boundaries.astype(np.float32), request.limit
         if best is not None:
             hits = best.above(floors, limit)
         else:
@@ -693,7 +732,7 @@ class BatchRecommender(Generic[S]):
 
     def _extend_short_lists(self, lists: RankedLists, scored: ScoredUsers) -> RankedLists:
         """The lists, with those shorter than min_items extended by the next best candidates."""
-        least = scored.request.options.min_items
+        least = min(scored.request.options.min_items, LONGEST)
         short = np.flatnonzero(lists.lengths < least)
         if short.size == 0:
             return lists
@@ -715,7 +754,7 @@ class BatchRecommender(Generic[S]):
         """The most popular items; the score is their number of interactions."""
         counts = request.state.history.totals.item_counts.astype(np.float32)
         scores = Scores(factors=Factors(np.ones((len(request), 1), np.float32), counts[:, None]))
-        floors, limit = np.zeros(len(request), np.float32), request.options.fallback_limit
+        floors, limit = np.zeros(len(request), np.float32), request.fallback_limit
         if candidates is not None:
             return self.retriever.search(scores, floors, excluded, candidates, limit)
         items = np.flatnonzero(counts).astype(np.int32)
@@ -732,7 +771,7 @@ class BatchRecommender(Generic[S]):
         self, request: RecommendRequest[S], candidates: ItemSets | None, excluded: ItemSets
     ) -> Hits:
         """The items that the function returns, in its order; the scores are 0, -1, -2 …"""
-        fallback, limit, rows = request.options.fallback, request.options.fallback_limit, []
+        fallback, limit, rows = request.options.fallback, request.fallback_limit, []
         assert callable(fallback)
         for number, user_id in enumerate(request.user_ids.to_list()):
             allowed = self.shared if candidates is None else candidates.row(number)
@@ -782,8 +821,8 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
 
 def _resolve_groups(model: Scorer, request: RecommendRequest[S]) -> UserLimits | None:
     """How many items of a group each list may contain; None if the request limits no group."""
-    wanted, groups = request.options.max_per_group, request.state.groups
-    if not wanted:
+    limits, groups = request.options.max_per_group, request.state.groups
+    if not limits:
         return None
     if groups is None:
         raise ConfigError(
@@ -792,7 +831,7 @@ def _resolve_groups(model: Scorer, request: RecommendRequest[S]) -> UserLimits |
             "categories.",
             parameter="max_per_group",
         )
-    return groups.limits(wanted)
+    return groups.limits(check_group_limits(limits))
 
 
 def _name_group_limit(lists: RankedLists, top: RankedLists) -> RankedLists:

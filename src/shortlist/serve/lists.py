@@ -16,6 +16,7 @@ from shortlist.cutoff.base import Cutoff, are_calibrated
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, RankedLists
 from shortlist.recommend.options import CutoffChoice, RequestOptions
+from shortlist.recommend.request import length_limit
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.deployment import ServedModel
 from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
@@ -110,9 +111,10 @@ def _bound_length(job: ListJob, options: RequestOptions) -> int | None:
     """Refuse a request for more items than one answer may have; the limit of one that has none itself."""
     max_items = job.config.max_items
     most = max_items // max(job.n_lists, 1) - job.body.withheld
-    if max(options.limit or 0, options.min_items) > most or most < 1:
+    limit = length_limit(options)
+    if max(limit or 0, options.min_items) > most or most < 1:
         raise _too_many_items(max_items)
-    return most if options.limit is None and most < len(job.served.model.items_) else None
+    return most if limit is None and most < len(job.served.model.items_) else None
 
 
 def _too_many_items(max_items: int) -> RequestError:
