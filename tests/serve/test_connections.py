@@ -137,6 +137,24 @@ def test_a_whole_request_in_small_pieces_is_answered(connect):
     assert is_answered(client)
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_a_client_that_closes_its_side_gets_its_answers(connect, n):
+    """And then the connection is closed; one that has gone is not kept for longer than a second."""
+    client = connect(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n" + (n - 1) * WHOLE)
+    client.shutdown(socket.SHUT_WR)
+    received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+    assert received.count(b"200 OK") == n
+    assert received.endswith(b"ok")
+
+
+def test_a_client_that_closes_its_side_in_the_middle_of_a_request_is_given_up(connect):
+    client = connect(WHOLE[:10])
+    client.shutdown(socket.SHUT_WR)
+    started = time.monotonic()
+    assert is_closed(client)
+    assert time.monotonic() - started < 0.3
+
+
 def test_idle_connections_make_room_for_others(connect):
     busy = connect(b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n")
     for _ in range(60):

@@ -159,6 +159,7 @@ UNREAD_SECONDS = 60.0  # in which a client must have taken all that was sent to 
 UNREAD_BYTES = 256 << 20  # of answers that clients have not taken yet
 LARGE_ANSWER = 1 << 20
 READ_SECONDS = 0.01  # until what a new connection has sent is read, before it may have to make room
+ENDED_SECONDS = 1.0  # that an answer may take for a client that sends no more: most such clients have gone
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -171,6 +172,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._header_bytes = 0  # since the last body or the end of the last request
         self._is_between = self._was_used = False  # between two requests; a request was answered
+        self._has_ended = False  # the client sends no more
         self._since = self._taken = self.loop.time()  # the client's turn; when all answers had been taken
         self._look()
         if len(self.connections) > self.max_connections:
@@ -187,6 +189,13 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._header_bytes > HEADER_BYTES:
             self.transport.abort()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """A client that sends no more may still wait for its answers; whether to keep the connection."""
+        self._has_ended = self._is_between and not self._is_free
+        if self._has_ended:
+            self.loop.call_later(ENDED_SECONDS, self.transport.close)
+        return self._has_ended
 
     def on_message_begin(self) -> None:
         """The first bytes of a request."""
@@ -212,6 +221,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """It is the client's turn."""
         self._since, self._was_used = self.loop.time(), True
         super().on_response_complete()
+        if self._has_ended and self._is_free:
+            self.transport.close()
         if self.transport.get_write_buffer_size() > LARGE_ANSWER:
             self._make_room()
 
