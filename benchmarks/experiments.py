@@ -11,21 +11,29 @@ sequence for which the users of all days were planned. `median_days` is the day 
 decided; `fixed` is the sample that the usual test needs for that. `power` is the share of runs with a lift
 that are decided within DAYS.
 
-`service` runs experiments without any difference through the event store of the service, with what could make
-a difference there: arms with models that know different histories, ids that were invented for one arm and buy
-everything, a user who buys everything, returns, and a clock that is a week ahead at one look.
+`service` runs experiments without any difference as the service would: the arms have models that know
+different histories and show the same list, lists of other items that are bought as often, or bought as often
+but together; one user buys everything; purchases are returned. One of STORE_EVERY of them passes through the
+event store, from the model files of the arms to the stored outcomes, with ids that were invented for one arm
+and buy everything, users whose events came after the model file, and a clock that is a week ahead at one
+look. The others are tables of outcomes of 600 to 4,000 users at TABLE_LOOKS looks. It goes on where an
+earlier run ended.
 """
 
 import argparse
 import json
 import tempfile
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
+import sqlalchemy as sa
 from machine import RESULTS, describe, save_results
 from scipy.stats import norm
 
+import shortlist as sl
 from shortlist.evaluation.experiment import (
     MIN_EVENTS,
     MIN_USERS,
@@ -34,8 +42,11 @@ from shortlist.evaluation.experiment import (
     half_width,
     mean_difference,
 )
-from shortlist.serve.experiments import DAY, Arm, Experiments, LiveExperiment
+from shortlist.serve.deployment import Deployment
+from shortlist.serve.experiments import DAY, Arm, Experiments, LiveExperiment, Participants
+from shortlist.serve.projections import add_activation
 from shortlist.serve.store import EventStore, ListRow
+from shortlist.serve.tables import changes, events, exposures, lists
 
 DAYS, USERS_PER_DAY = 60, 100
 ERROR = 0.05
@@ -43,9 +54,11 @@ AT_ONCE = 250  # runs
 LIFTS = (0.05, 0.1, 0.2)
 LONG_DAYS = 365
 POWER_LIFTS = (0.05, 0.072, 0.1)  # of the second, the usual test finds 71% within DAYS
-SAVE_EVERY = 250  # experiments in the event store
-LOOKS = 8  # of an experiment in the event store
-ITEMS = [f"i{n}" for n in range(10)]  # on every list
+SAVE_EVERY = 500  # experiments
+STORE_EVERY = 4  # one of so many experiments of `service` passes through the event store
+TABLE_LOOKS, STORE_LOOKS = 20, 6  # of an experiment
+ITEMS = [f"i{n}" for n in range(20)]  # ten of them are on every list
+SHOP_USERS = 750
 START = 1_000_000.0
 
 
@@ -157,59 +170,116 @@ def measure_power(runs):
     return rows
 
 
-# ---------------------------------------------------------------------- in the event store
-def run_in_store(folder, number):
-    """One experiment without a difference in its own store: what was in it, and whether a look decided."""
+# ---------------------------------------------------------------------- what a service makes of it
+class Shop:
+    """Users of a shop, with a model file of all events and one of the first two of each user."""
+
+    def __init__(self, folder):
+        rng, self.folder = np.random.default_rng(4), folder
+        self.activity = rng.geometric(0.1, SHOP_USERS)
+        user = np.repeat(np.arange(SHOP_USERS), self.activity)
+        frame = pl.DataFrame({"user_id": [f"u{u}" for u in user], "item_id": rng.choice(ITEMS, user.size)})
+        for name, rows in (("all", frame), ("short", frame.group_by("user_id", maintain_order=True).head(2))):
+            model = sl.Popularity().fit(sl.Interactions.from_frame(rows))
+            model.set_cutoff(sl.cutoff.FixedN(N=10)).save(folder / f"{name}.shortlist")
+
+
+def draw_case(number):
+    """What is in an experiment, and its random numbers."""
     rng = np.random.default_rng([3, number])
-    facts = {
-        "invented": int(rng.choice([0, 20, 200])),
+    case = {
+        "in_store": number % STORE_EVERY == 0,
+        "lists": str(rng.choice(["same", "others", "bundles"])),
         "returns": bool(rng.random() < 0.5),
-        "jump": bool(rng.random() < 0.5),
         "planned": bool(rng.random() < 0.5),
     }
-    store = EventStore(f"sqlite:///{folder}/{number}.sqlite")
-    store.create()
-    experiments = Experiments(store)
-    n_users = int(rng.integers(450, 750))
-    arms = (Arm("old", 0.5, "short"), Arm("new", 0.5))
-    planned = n_users if facts["planned"] else None
-    experiment = experiments.start(
-        LiveExperiment("null", arms, window_days=1.0, planned_users=planned, salt=str(number))
+    return case, rng
+
+
+def draw_choices(rng, activity, case):
+    """(n_users, 20) whether each user buys each item, and whether it is returned; the arm plays no part."""
+    share = np.minimum(activity, 40)[:, None] / 80
+    chosen = rng.random((activity.size, len(ITEMS))) < share
+    if case["lists"] == "bundles":  # the items of one arm are bought together: as many, less evenly
+        chosen[:, 10:] = rng.random((activity.size, 1)) < share
+    chosen[0] |= rng.random() < 0.1  # a user who buys everything
+    returned = chosen & (rng.random(chosen.shape) < (0.2 if case["returns"] else 0.0))
+    return chosen, returned
+
+
+def run_table(number):
+    """One experiment without a difference: its table of outcomes, as the service would make it."""
+    case, rng = draw_case(number)
+    n = int(rng.integers(600, 4_000))
+    activity = rng.geometric(0.1, n)
+    experiment = LiveExperiment("null", (Arm("old", 0.5), Arm("new", 0.5)), salt=str(number))
+    arms = np.array([experiment.assign(f"u{u}").name for u in range(n)])
+    chosen, returned = draw_choices(rng, activity, case)
+    counts = chosen & ~returned
+    second = (arms == "new") & (case["lists"] != "same")
+    table = {
+        "arm": arms,
+        "day": np.arange(n) * TABLE_LOOKS // n,
+        "log_events_before": np.log1p(activity),
+        "hits": np.where(second, counts[:, 10:].sum(1), counts[:, :10].sum(1)).astype(float),
+    }
+    planned = n if case["planned"] else None
+    report = sl.evaluate_experiment(
+        table, metric="hits", control="old", covariates=["log_events_before"], planned_users=planned
     )
-    activity = rng.geometric(0.1, n_users)  # events before: the model of one arm knows the first two only
-    jump_at, decided = int(rng.integers(LOOKS)) if facts["jump"] else -1, False
+    outside = (report.looks["low"].fill_null(-1) > 0) | (report.looks["high"].fill_null(1) < 0)
+    return case | {"decided": bool(outside.any()) or report.verdict in ("better", "worse")}
+
+
+def run_in_store(shop, experiments, store, number):
+    """The same in an empty event store, with invented ids, wrong clocks and models of the arms."""
+    case, rng = draw_case(number)
+    case |= {"invented": int(rng.choice([0, 20, 200])), "jump": bool(rng.random() < 0.5)}
+    deployment = Deployment(shop.folder, store)
+    add_activation(store, "all", deployment.find_checksum("all"), 0, "given at the start")
+    people = rng.permutation(SHOP_USERS)[: int(rng.integers(450, SHOP_USERS + 1))]
+    late = people[: people.size // 10]  # have an event that is not in the file of the model
+    store.add_events([[event_row(0.0, f"u{u}", ITEMS[0], None) for u in late]])
+    planned = people.size if case["planned"] else None
+    arms = (Arm("old", 0.5, "short"), Arm("new", 0.5))
+    experiment = LiveExperiment("null", arms, window_days=1.0, planned_users=planned)
+    experiment = replace(experiment.freeze(deployment), salt=str(number))  # the same in every run
+    experiments.start(experiment)
+    participants = Participants.load(store, shop.folder, experiment)
+    jump_at, decided = int(rng.integers(STORE_LOOKS)) if case["jump"] else -1, False
     unknown_ids = (f"x{k}" for k in range(100_000) if experiment.assign(f"x{k}").name == "new")
-    for look, users in enumerate(np.array_split(np.arange(n_users), LOOKS)):
-        at = START + look * DAY
-        invented = [next(unknown_ids) for _ in range(facts["invented"] // LOOKS + 1) if facts["invented"]]
-        rows = [(f"u{u}", experiment.assign(f"u{u}").name, int(activity[u])) for u in users]
-        store.add_lists([list_row(at, *row) for row in (*rows, *((name, "", None) for name in invented))])
-        chosen = rng.random((users.size, len(ITEMS))) < np.minimum(activity[users], 40)[:, None] / 80
-        chosen[0] |= rng.random() < 0.1  # a user who buys everything
-        buys = [(f"u{users[k]}", ITEMS[i]) for k, i in np.argwhere(chosen).tolist()]
-        buys += [(name, item) for name in invented for item in ITEMS]
-        events = [event_row(at + 100, *pair, None) for pair in buys]
-        if facts["returns"]:
-            events += [event_row(at + 5_000, *pair, -1.0) for pair in buys if rng.random() < 0.2]
+    for look, users in enumerate(np.array_split(people, STORE_LOOKS)):
+        at, names = START + look * DAY, [f"u{u}" for u in users]
+        names += [next(unknown_ids) for _ in range(case["invented"] // STORE_LOOKS + 1) if case["invented"]]
+        shown = zip(names, participants.count(names), strict=True)
+        store.add_lists([list_row(at, *row, experiment, case) for row in shown])
         if look == jump_at:  # all windows are over, as far as the clock says
             experiments.step(at + 8 * DAY)
-        store.add_events([events])
+        chosen, returned = draw_choices(rng, shop.activity[users], case)
+        buys = [(names[k], ITEMS[i]) for k, i in np.argwhere(chosen).tolist()]
+        buys += [(name, item) for name in names[users.size :] for item in ITEMS]  # everything
+        rows = [event_row(at + 100, *pair, None) for pair in buys]
+        pairs = [(names[k], ITEMS[i]) for k, i in np.argwhere(returned).tolist()]
+        store.add_events([[*rows, *(event_row(at + 5_000, *pair, -1.0) for pair in pairs)]])
         experiments.step(at + 200)  # the clock is right again
-        while experiments.step(at + DAY + 120):
-            pass
+        experiments.step(at + DAY + 120)
         report = experiments.compare(experiment)
         decided |= report is not None and report.verdict in ("better", "worse")
+    n_users = len(experiments.users("null"))
+    assert n_users == people.size, (number, n_users)
     warned = "invents" in experiments.describe("null")["summary"]
-    store.close()
-    for path in Path(folder).glob(f"{number}.sqlite*"):
-        path.unlink()
-    return {**facts, "decided": decided, "warned": warned, "jump_at": jump_at}
+    with store.begin() as connection:
+        for table in (events, lists, changes, exposures):
+            connection.execute(sa.delete(table))
+    return case | {"decided": decided, "noticed": warned}
 
 
-def list_row(at, user, arm, n_before):
-    """The log of a list; every list has the same items."""
-    texts = (json.dumps(ITEMS), None, "top_n")
-    return ListRow(f"{user}-{at}", user, "m", "N", at, *texts, 1.0, arm=f"null/{arm}", n_before=n_before)
+def list_row(at, user, n_before, experiment, case):
+    """The log of a list of the user's arm."""
+    arm = experiment.assign(user).name if n_before else ""
+    items = ITEMS[10:] if arm == "new" and case["lists"] != "same" else ITEMS[:10]
+    texts = (json.dumps(items), None, "top_n")
+    return ListRow(f"{user}-{at}", user, "m", "N", at, *texts, 1.0, f"null/{arm}", n_before or None)
 
 
 def event_row(at, user, item, weight):
@@ -219,33 +289,31 @@ def event_row(at, user, item, weight):
     return values | {"weight": weight, "list_id": None}
 
 
-def measure_service(runs):
-    """The share of experiments in the event store with a verdict, after each SAVE_EVERY of them."""
-    results = []
+def measure_service(runs, before):
+    """Experiments without a difference: how many there were of each case, and how many had a verdict.
+
+    Goes on after those that `before` has; yields what is known after each SAVE_EVERY of them.
+    """
+    done = before.get("runs", 0)
+    cells = {json.dumps(row["case"]): row for row in before.get("cells", [])}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        for number in range(runs):
-            results.append(run_in_store(folder, number))
+        shop, store = Shop(Path(folder)), EventStore(f"sqlite:///{folder}/events.sqlite")
+        store.create()
+        experiments = Experiments(store)
+        for number in range(done, runs):
+            if number % STORE_EVERY:
+                case = run_table(number)
+            else:
+                case = run_in_store(shop, experiments, store, number)
+            decided, noticed = case.pop("decided"), case.pop("noticed", False)
+            cell = cells.setdefault(json.dumps(case), {"case": case, "runs": 0, "verdicts": 0, "noticed": 0})
+            cell["runs"], cell["verdicts"] = cell["runs"] + 1, cell["verdicts"] + decided
+            cell["noticed"] += noticed
             if (number + 1) % SAVE_EVERY == 0 or number + 1 == runs:
-                yield summarize_service(results)
-
-
-def summarize_service(results):
-    """The share of runs with a verdict, overall and by what was in them."""
-
-    def share(rows, name="decided"):
-        return sum(row[name] for row in rows) / max(len(rows), 1)
-
-    by_fact = {
-        f"{name} {value}": share([row for row in results if row[name] == value])
-        for name in ("invented", "returns", "jump", "planned")
-        for value in sorted({row[name] for row in results})
-    }
-    noticed = {
-        str(n): share([row for row in results if row["invented"] == n], "warned") for n in (0, 20, 200)
-    }
-    row = {"runs": len(results), "verdicts": share(results), "by": by_fact, "invented_noticed": noticed}
-    print(row, flush=True)
-    return row
+                verdicts = sum(cell["verdicts"] for cell in cells.values())
+                print(f"{number + 1} experiments, {verdicts} verdicts", flush=True)
+                yield {"runs": number + 1, "verdicts": verdicts, "cells": list(cells.values())}
+        store.close()
 
 
 def main():
@@ -266,7 +334,7 @@ def main():
         results |= {"median_days": measure_days(), "power": measure_power(options.runs)}
     save_results("experiments", results)
     if options.part in (None, "service"):
-        for row in measure_service(options.runs):
+        for row in measure_service(options.runs, results.get("service", {})):
             save_results("experiments", results | {"service": row})
 
 

@@ -152,8 +152,7 @@ class TestEvents:
         model = sl.Popularity(weighting="linear").fit(data).set_cutoff(sl.cutoff.FixedN(N=3))
         model.save(folder / "shop.shortlist")
         with start(folder) as returns:
-            answer = returns.post("/v1/events", json={"events": [event("ann", weight=-2.0)]})
-            assert answer.json()["returns"] is None
+            returns.post("/v1/events", json={"events": [event("ann", weight=-2.0)]})
             wait_for(lambda: returns.get("/v1/users/ann").status_code == 200)
 
 
@@ -255,18 +254,19 @@ class TestWork:
 
     def test_small_requests_do_not_wait_for_large_ones(self, folder, monkeypatch):
         service = Service(ServeConfig(model=str(folder / "shop.shortlist")))
-        blocked = threading.Event()
+        blocked, answer_group = threading.Event(), lists.answer_group
         monkeypatch.setattr(
-            "shortlist.serve.service.answer_group",
-            lambda jobs: blocked.wait(20) and lists.answer_group(jobs),
+            lists,
+            "answer_group",
+            lambda jobs: (lists.is_small(jobs[0].body) or blocked.wait(20)) and answer_group(jobs),
         )
 
         async def scenario():
             await asyncio.to_thread(service.open)
             body = RecommendBody(users=["u1"], withheld=1)
-            large = asyncio.create_task(service.answer_lists(body))
+            large = asyncio.create_task(service.lists.answer(body))
             await asyncio.sleep(0.1)
-            await asyncio.wait_for(service.answer_lists(RecommendBody(users=["u2"])), 10)
+            await asyncio.wait_for(service.lists.answer(RecommendBody(users=["u2"])), 10)
             assert not large.done()
             blocked.set()
             await large
@@ -299,13 +299,14 @@ class TestWork:
     def test_work_of_callers_who_have_gone_is_not_computed(self, folder, monkeypatch):
         service = Service(ServeConfig(model=str(folder / "shop.shortlist")))
         application, computed, first = create_app(service), [], threading.Event()
+        answer_group = lists.answer_group
 
         def slow(jobs):
             computed.extend(job.users for job in jobs)
             first.wait(20)
-            return lists.answer_group(jobs)
+            return answer_group(jobs)
 
-        monkeypatch.setattr("shortlist.serve.service.answer_group", slow)
+        monkeypatch.setattr(lists, "answer_group", slow)
 
         async def post(user, *, leaves=False):
             statuses = []

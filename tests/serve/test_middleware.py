@@ -161,7 +161,7 @@ def test_a_client_that_pipelines_is_not_cut_off(run, monkeypatch):
     monkeypatch.setattr("shortlist.serve.run.HEADER_SECONDS", 0.3)
     answer_jobs = lists.answer_jobs
     monkeypatch.setattr(
-        "shortlist.serve.service.answer_jobs", lambda jobs: time.sleep(1.5) or answer_jobs(jobs)
+        "shortlist.serve.lists.answer_jobs", lambda jobs: time.sleep(1.5) or answer_jobs(jobs)
     )
     live = run()
     first, second = (b"".join(request_bytes({"users": [user], "N": 2})) for user in ("u1", "u2"))
@@ -201,7 +201,7 @@ def slow_down(monkeypatch, seconds):
             time.sleep(seconds)
         return answer_jobs(jobs)
 
-    monkeypatch.setattr("shortlist.serve.service.answer_jobs", delay)
+    monkeypatch.setattr("shortlist.serve.lists.answer_jobs", delay)
 
 
 def test_an_answer_that_takes_too_long_is_an_error(run, monkeypatch):
@@ -214,10 +214,8 @@ def test_an_answer_that_takes_too_long_is_an_error(run, monkeypatch):
 
 
 def test_a_full_queue_is_refused_at_once_but_not_health(run, monkeypatch):
-    blocked = threading.Event()
-    monkeypatch.setattr(
-        "shortlist.serve.service.answer_group", lambda jobs: blocked.wait(20) and lists.answer_group(jobs)
-    )
+    blocked, answer_group = threading.Event(), lists.answer_group
+    monkeypatch.setattr(lists, "answer_group", lambda jobs: blocked.wait(20) and answer_group(jobs))
     live = run(max_requests=2)
     with live.connect() as first, live.connect() as second:
         for client in (first, second):

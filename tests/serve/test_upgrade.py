@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from shortlist.errors import ConfigError
-from shortlist.serve import upgrade
+from shortlist.serve import tables
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.projections import erased_after, find_activations
 from shortlist.serve.store import EventStore
@@ -57,7 +57,7 @@ def test_what_was_stored_is_there(store):
     assert [(user.user_id, user.events_until) for user in erased_after(store, 0)] == [("eve", 3)]
     assert find_activations(store) == []  # their files cannot be read by 0.4
     assert {table.name for table in metadata.sorted_tables} <= tables_of(store)
-    assert not tables_of(store) & (set(upgrade.OLD_TABLES) - {"exposures", "counters"})
+    assert not tables_of(store) & (set(tables.OLD_TABLES) - {"exposures", "counters"})
 
 
 def test_numbers_go_on_and_a_turn_can_be_claimed(store):
@@ -74,7 +74,7 @@ def test_an_upgrade_that_fails_changes_nothing(store, monkeypatch):
     def fail(*_):
         raise ConfigError("stopped in the middle")
 
-    monkeypatch.setattr(upgrade.json, "dumps", fail)
+    monkeypatch.setattr(tables.json, "dumps", fail)
     with pytest.raises(ConfigError, match="stopped in the middle"):
         store.create()
     assert tables_of(store) == before

@@ -14,38 +14,27 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from shortlist.core.codec import library_version
 from shortlist.errors import DataWarning, ShortlistError, UnknownIdError
 from shortlist.serve import schemas
-from shortlist.serve.cut import cut_lists
 from shortlist.serve.deployment import ServedModel
-from shortlist.serve.events import count_returns, later_events, new_items, parse_events, spread_users
-from shortlist.serve.lists import check_count, is_small
-from shortlist.serve.middleware import (
-    COUNTED_AS,
-    LATE_BODY,
-    Middleware,
-    answer_error,
-    needs,
-    send_json,
-)
+from shortlist.serve.events import new_items, parse_events, spread_users
+from shortlist.serve.lists import answer_beside, check_count, cut_lists
+from shortlist.serve.middleware import LARGE_BODY, Middleware, answer_error, needs
 from shortlist.serve.projections import erase_user, find_activations
-from shortlist.serve.schemas import RequestError, check_id, invalid_body, parse_body
+from shortlist.serve.schemas import RequestError, check_id, invalid_body
 from shortlist.serve.service import Service
-from shortlist.serve.store import StoreError
 from shortlist.text import printable
 from shortlist.types import Longs
 
-LARGE_BODY = 64 << 10  # bytes; larger ones are validated in a thread of their own, one after the other
-LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
 EXAMPLES = 5  # users that are named
 HISTORY_ROWS = 200  # latest events of a user that are shown
 PAGE = Path(__file__).parent / "page"
@@ -98,7 +87,7 @@ Shared = Annotated[Service, Depends(_get_service)]
 )
 async def recommend(body: schemas.RecommendBody, service: Shared) -> Any:
     """Return a list for each user or session, ended where the cutoff says."""
-    return await service.answer_lists(body)
+    return await service.lists.answer(body)
 
 
 @router.post("/v1/cut", response_model=schemas.CutAnswer, dependencies=READ)
@@ -122,16 +111,12 @@ async def events(body: schemas.EventsInput, service: Shared) -> Any:
         reason = rejected[0]["reason"]
         rule, hint = f"no event was stored: {reason}", "correct the events and send them again"
         raise RequestError(422, "all_rejected", rule, hint, rejected)
-    counts: dict[str, Any] = {"accepted": new, "duplicates": len(rows) - new, "returns": None}
-    returns = {row["event_id"]: row["user_id"] for row in rows if (row["weight"] or 0.0) < 0}
-    if returns and served.form.subtracts:
-        users = sorted(set(returns.values()))
-        with suppress(StoreError):  # the events are stored: they must be acknowledged
-            stored = await asyncio.to_thread(later_events, service.store, users, served.last_event)
-            counts["returns"] = await asyncio.to_thread(
-                count_returns, returns, stored, served.model, served.form
-            )
-    return counts | {"rejected": rejected, "new_items": new_items(rows, served.model)}
+    return {
+        "accepted": new,
+        "duplicates": len(rows) - new,
+        "rejected": rejected,
+        "new_items": new_items(rows, served.model),
+    }
 
 
 # ---------------------------------------------------------------------- users and items
@@ -303,44 +288,6 @@ async def openapi(request: Request) -> Any:
 
 
 # ---------------------------------------------------------------------- the application
-def answer_beside(app: ASGIApp, service: Service) -> ASGIApp:
-    """Answer requests for lists beside an application whose layers take longer than most lists.
-
-    The middleware has checked the headers and read the whole body.
-    """
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope.get("path") != "/v1/recommend":
-            await app(scope, receive, send)
-            return
-        content = (await receive())["body"]
-        if len(content) <= LARGE_BODY:
-            body = parse_body(content, schemas.RecommendBody)
-        else:
-            run = asyncio.get_running_loop().run_in_executor
-            body = await run(service.large_bodies, parse_body, content, schemas.RecommendBody)
-        if body.explain:
-            scope[COUNTED_AS] = LOOK_UP
-        lists = recommend(body, service)
-        await send_json(send, orjson.dumps(await (lists if is_small(body) else unless_gone(lists, receive))))
-
-    return answer
-
-
-async def unless_gone(answer: Coroutine[Any, Any, Any], receive: Receive) -> Any:
-    """An answer, unless the caller hangs up before it is computed; then it is given up."""
-    running = asyncio.ensure_future(answer)
-    hung_up = asyncio.ensure_future(receive())  # the body was received, so what follows is the end
-    try:
-        await asyncio.wait([running, hung_up], return_when=asyncio.FIRST_COMPLETED)
-        if not running.done():
-            raise RequestError(LATE_BODY, "disconnected", "the caller has gone", "send the request again")
-        return running.result()
-    finally:
-        hung_up.cancel()
-        running.cancel()
-
-
 def create_app(service: Service) -> ASGIApp:
     """Build the application; the model is loaded when the server starts."""
     warnings.simplefilter("ignore", DataWarning)  # answers report what they ignore in their notes
@@ -388,7 +335,15 @@ def create_app(service: Service) -> ASGIApp:
         tokens=service.tokens,
         observe=service.metrics.count_request,
     )
-    return middleware
+    origins = [origin.strip() for origin in service.config.cors.split(",") if origin.strip()]
+    if not origins:
+        return middleware
+    return CORSMiddleware(
+        middleware,
+        allow_origins=origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["authorization", "content-type"],
+    )
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -75,7 +75,7 @@ class Deployment:
 
     def __init__(self, folder: Path, store: EventStore, *, keep_models: int = 3) -> None:
         self._folder = folder
-        self._store = store
+        self.store = store
         self._keep_models = keep_models
         self._lock = threading.Lock()
         self._served: ServedModel | None = None
@@ -116,10 +116,10 @@ class Deployment:
         loaded here, the file is served here, and nowhere else, until it can be.
         """
         name = path.name.removesuffix(SUFFIX)
-        latest = next(iter(find_activations(self._store, 1)), None)
+        latest = next(iter(find_activations(self.store, 1)), None)
         given = None if latest and not path.exists() else ModelVersion(name, file_checksum(path))
         if given is not None:
-            is_new = not find_activations(self._store, 1, model=name, checksum=given.checksum)
+            is_new = not find_activations(self.store, 1, model=name, checksum=given.checksum)
             if is_new or (prefer_given and latest is not None and latest.version != given):
                 self.activate(name, "given at the start")
                 return
@@ -140,7 +140,7 @@ class Deployment:
 
     def available(self) -> list[str]:
         """Models that can be activated: those with a name in the folder, and those that are kept there."""
-        activations = find_activations(self._store)
+        activations = find_activations(self.store)
         kept = [one.model for one in activations if kept_path(self._folder, one.checksum).is_file()]
         return list(dict.fromkeys([*self.model_names(), *kept]))
 
@@ -153,7 +153,7 @@ class Deployment:
     def find_checksum(self, name: str) -> str:
         """The checksum of the model of this name: of the file in the folder, or as it was last activated."""
         if name not in self.model_names():
-            for activation in find_activations(self._store, 1, model=name):
+            for activation in find_activations(self.store, 1, model=name):
                 if kept_path(self._folder, activation.checksum).is_file():
                     return activation.checksum
         return file_checksum(self.path_of(name))
@@ -161,15 +161,15 @@ class Deployment:
     def find_version(self, name: str | None) -> ModelVersion | None:
         """A model as it is now; without a name the one in service, None before any was activated."""
         if name is None:
-            return next((activation.version for activation in find_activations(self._store, 1)), None)
+            return next((activation.version for activation in find_activations(self.store, 1)), None)
         return ModelVersion(name, self.find_checksum(name))
 
     def latest_event(self) -> tuple[int, int]:
         """Numbers of the latest activation and of the last event."""
-        latest = find_activations(self._store, 1)
+        latest = find_activations(self.store, 1)
         if not latest:
             raise ConfigError("an experiment needs a model in service; start the service first.")
-        return latest[0].number, self._store.last_event()
+        return latest[0].number, self.store.last_event()
 
     def keep_cutoff(self, name: str) -> str:
         """Keep the file of a cutoff under its checksum; the checksum."""
@@ -198,7 +198,7 @@ class Deployment:
             except (ModelFileError, OSError) as error:
                 raise ModelFileError(self.describe_error(name, error)) from None
             number = add_activation(
-                self._store, name, trial.checksum, trial.events_until, note, trial.erased_until
+                self.store, name, trial.checksum, trial.events_until, note, trial.erased_until
             )
             self._switch(replace(served, activation=trial._replace(number=number)))
         self.remove_unused()
@@ -208,8 +208,8 @@ class Deployment:
         """Delete kept files that only older activations and arms of this store name."""
         with suppress(StoreError):
             running, ended = set[str](), set[str]()  # checksums of the models of arms
-            activations = {activation.number: activation for activation in find_activations(self._store)}
-            for change in reversed(self._store.latest_changes(("experiment", "experiment end"), 1_000)):
+            activations = {activation.number: activation for activation in find_activations(self.store)}
+            for change in reversed(self.store.latest_changes(("experiment", "experiment end"), 1_000)):
                 if change.kind == "experiment":
                     running = {arm["version"][1] for arm in change.content["arms"] if arm["version"]}
                     known = activations.get((change.content.get("history") or [0])[0])
@@ -238,7 +238,7 @@ class Deployment:
         """Serve what was activated elsewhere and the models of arms, and let new events reach them."""
         with self._lock:
             self._wanted = frozenset(arms)
-            latest = find_activations(self._store, 1)
+            latest = find_activations(self.store, 1)
             current = -1 if self._served is None else self._served.number
             failed, retry = self._failed
             is_due = bool(latest) and (latest[0].number != failed or time.monotonic() >= retry)
@@ -283,9 +283,9 @@ class Deployment:
 
     def _latest_use(self, name: str, checksum: str, note: str) -> Activation:
         """An activation of this file, with the events that it is known to contain."""
-        earlier = next(iter(find_activations(self._store, 1, model=name, checksum=checksum)), None)
+        earlier = next(iter(find_activations(self.store, 1, model=name, checksum=checksum)), None)
         until, gone = (0, 0) if earlier is None else (earlier.events_until, earlier.erased_until)
-        return Activation(0, name, checksum, until, gone, self._store.now(), note)
+        return Activation(0, name, checksum, until, gone, self.store.now(), note)
 
     def describe_error(self, name: str, error: BaseException) -> str:
         """Why a model cannot be served, without paths."""
@@ -312,7 +312,7 @@ class Deployment:
             activation=activation,
             model=model,
             form=EventForm.of(model.history_),
-            loaded=self._store.now(),
+            loaded=self.store.now(),
             cutoff_name="boundary" if model.cutoff_ is None else type(model.cutoff_).__name__,
             last_event=activation.events_until,
             last_erased=activation.erased_until,
@@ -323,8 +323,8 @@ class Deployment:
     def _observe(self, served: ServedModel) -> ServedModel:
         """The model with all later events, and without the users who were erased since."""
         while True:
-            rows = self._store.events_after(served.last_event, EVENTS_AT_ONCE)
-            erased = erased_after(self._store, served.last_erased)  # after the events: see `_without_erased`
+            rows = self.store.events_after(served.last_event, EVENTS_AT_ONCE)
+            erased = erased_after(self.store, served.last_erased)  # after the events: see `_without_erased`
             if erased:
                 model = rename_users(served.model, [user.user_id for user in erased])
                 served = replace(served, model=model, last_erased=erased[-1].number)
@@ -417,17 +417,13 @@ class CutoffFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._cutoffs: dict[str, CutoffChoice] = {"auto": "auto", "boundary": "boundary"}
+        self.loaded: dict[str, CutoffChoice] = {"auto": "auto", "boundary": "boundary"}
         self._changed: dict[str, int | None] = {}  # name of a file → when it was changed
-
-    def loaded(self, name: str) -> CutoffChoice | None:
-        """A cutoff that is in memory; None if its file must be read."""
-        return self._cutoffs.get(name)
 
     def read(self, name: str) -> CutoffChoice:
         """A cutoff by its name, or by the checksum under which its file is kept."""
-        if name in self._cutoffs:
-            return self._cutoffs[name]
+        if name in self.loaded:
+            return self.loaded[name]
         changed = self._find_change(name)
         if changed is None:
             raise UnknownIdError(
@@ -439,7 +435,7 @@ class CutoffFiles:
         except (ModelFileError, OSError) as error:
             reason = str(error).replace(f"{self._folder}/", "")
             raise ModelFileError(f"cutoff {name[:60]!r} cannot be read: {reason}") from None
-        self._changed[name], self._cutoffs[name] = changed, cutoff
+        self._changed[name], self.loaded[name] = changed, cutoff
         return cutoff
 
     def refresh(self) -> None:
@@ -447,7 +443,7 @@ class CutoffFiles:
         for name, changed in list(self._changed.items()):
             if self._find_change(name) != changed:
                 del self._changed[name]
-                self._cutoffs = {key: cutoff for key, cutoff in self._cutoffs.items() if key != name}
+                self.loaded = {key: cutoff for key, cutoff in self.loaded.items() if key != name}
 
     def _find_change(self, name: str) -> int | None:
         """When the file of a cutoff was changed; None if there is none, or the name is a path."""

@@ -1,7 +1,7 @@
 """Events: checked one by one, so that a wrong one does not stop the others, and added to the model."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -10,19 +10,15 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import polars as pl
-import sqlalchemy as sa
 from pydantic import ValidationError
 
 from shortlist.core.threads import limit_threads
 from shortlist.data.events import Events
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions, keeps_negative
-from shortlist.data.returns import subtract_from
 from shortlist.errors import DataError, ShortlistError
 from shortlist.models.base import Recommender
 from shortlist.serve.schemas import MAX_WEIGHT, EventBody, check_id, describe_problem
-from shortlist.serve.store import EventStore
-from shortlist.serve.tables import events as events_table
 
 
 def id_column(texts: Iterable[str], ids: IdMap) -> pl.Series:
@@ -197,40 +193,6 @@ def _is_usable(row: EventRow, form: EventForm) -> bool:
     if weight >= 0 and not form.has_weights:
         weight = 1.0
     return EARLIEST <= row.time <= LATEST and form.min_weight <= weight <= MAX_WEIGHT
-
-
-def later_events(store: EventStore, user_ids: Sequence[str], seq: int) -> list[Any]:
-    """Events of these users with larger numbers, in order."""
-    rows = store.rows(sa.select(events_table).where(events_table.c.seq > seq), user_ids)
-    return sorted(rows, key=lambda row: int(row.seq))
-
-
-def count_returns(
-    event_ids: Collection[str], stored: Sequence[Any], model: Recommender, form: EventForm
-) -> dict[str, int]:
-    """How many of the returns with these ids have an earlier purchase, and how many have none.
-
-    `stored` are all events of their users that the model does not know yet.
-    """
-    history = model.event_history
-    is_counted = [row.event_id in event_ids and (row.weight or 0.0) < 0 for row in stored]
-    counted, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if is_in], form)
-    others, _ = build_events([row for row, is_in in zip(stored, is_counted, strict=True) if not is_in], form)
-    if counted is None:
-        return {"subtracted": 0, "without_purchase": 0}
-    users = history.users.lookup(counted.returns["user_id"].unique())
-    purchases = [history.purchases_of(users[users >= 0].astype(np.int32))]
-    returns = [counted.returns, history.returns]
-    if others is not None:
-        purchases.append(others.purchases)
-        returns.append(others.returns)
-    frames = [rows.to_frame() for rows in purchases if rows.n_rows]
-    n, matched = counted.returns.height, 0
-    if frames:
-        data = Interactions.from_frame(pl.concat(frames, how="vertical_relaxed"))
-        both = pl.concat([frame for frame in returns if frame.height], how="vertical_relaxed")
-        matched = int(subtract_from(data, both)[1][:n].sum())
-    return {"subtracted": matched, "without_purchase": n - matched}
 
 
 @limit_threads(1)

@@ -31,37 +31,64 @@ def run_checks(
     total: Counter[str],
     recent: Counter[str],
     lengths: Counter[int],
-    expected: list[int],
+    usual: list[int],
     deployment: Deployment,
     now: float,
 ) -> list[Check]:
-    """All checks on the counts of the last hour."""
+    """All checks on the counts of the last hour; `usual`: lengths of lists of the model itself."""
+    n_lists, n_requests, n_lengths = total["lists"], total["requests"], sum(lengths.values())
     return [
         _check_store(deployment),
         _check_activation(deployment),
-        _check_lists(total, recent),
-        _check_errors(total),
+        _check_lists(n_lists, recent["lists"]),
+        _check_share(
+            "Failed requests",
+            "requests",
+            total["status:5xx"],
+            n_requests,
+            (0.001, 0.01),
+            f"{total['status:5xx']:,} of {_counted(n_requests, 'request')} failed within the last hour.",
+            "Look for the request ids with level error in the log.",
+        ),
         _check_latency(total),
-        _check_empty(lengths, expected),
-        _check_lengths(lengths, expected),
-        _check_unknown(total),
+        *_check_lengths(lengths, n_lengths, usual),
+        _check_share(
+            "Unknown users",
+            "lists",
+            total["unknown"],
+            n_lists,
+            (0.05, 0.3),
+            f"{total['unknown']:,} of {_counted(n_lists, 'list')} had a user or session that the model does "
+            "not know.",
+            "Check the ids that are sent, send events of new users, or pass their history in the request.",
+        ),
         _check_events(total, deployment),
         _check_age(deployment.served, now),
     ]
 
 
-def _too_few(name: str, counted: str, detail: str) -> Check:
-    """A check without a status: a share of a few lists, requests or events says nothing."""
-    return Check(name, UNKNOWN, f"too few {counted}", f"{detail} A status needs {MIN_COUNT}.", "")
-
-
-def _grade(value: float, ok: float, bad: float) -> str:
+def _grade(value: float, limits: tuple[float, float]) -> str:
     """The state of a figure that should be small."""
-    return OK if value < ok else WARNING if value < bad else BAD
+    return OK if value < limits[0] else WARNING if value < limits[1] else BAD
 
 
 def _counted(n: int, word: str) -> str:
     return f"{n:,} {word}{'' if n == 1 else 's'}"
+
+
+def _too_few(name: str, counted: str, sentence: str) -> Check:
+    """A check without a status: a share of a few lists, requests or events says nothing."""
+    return Check(name, UNKNOWN, f"too few {counted}", f"{sentence} A status needs {MIN_COUNT}.", "")
+
+
+def _check_share(
+    name: str, counted: str, some: int, n: int, limits: tuple[float, float], sentence: str, action: str
+) -> Check:
+    """A share of what was counted, which should be small."""
+    if n < MIN_COUNT:
+        return _too_few(name, counted, sentence)
+    digits = 2 if limits[0] < 0.01 else 0
+    return Check(name, _grade(some / n, limits), f"{some / n:.{digits}%}", sentence, action)
 
 
 def _check_store(deployment: Deployment) -> Check:
@@ -87,32 +114,15 @@ def _check_activation(deployment: Deployment) -> Check:
     )
 
 
-def _check_lists(total: Counter[str], recent: Counter[str]) -> Check:
-    before = total["lists"] - recent["lists"]
-    stopped = before >= MIN_COUNT and not recent["lists"]
+def _check_lists(n: int, n_recent: int) -> Check:
+    stopped = n >= MIN_COUNT and not n_recent
     return Check(
         "Lists",
-        BAD if stopped else OK if total["lists"] >= MIN_COUNT else UNKNOWN,
-        f"{recent['lists'] / RECENT:,.1f} per minute",
-        f"{_counted(total['lists'], 'list')} within the last hour, {recent['lists']:,} of them in the last "
-        f"{RECENT} minutes.",
+        BAD if stopped else OK if n >= MIN_COUNT else UNKNOWN,
+        f"{n_recent:,} in {RECENT} minutes",
+        f"{_counted(n, 'list')} within the last hour, {n_recent:,} of them in the last {RECENT} minutes.",
         "Check that the shop still calls POST /v1/recommend, that its token is valid, and that "
         "/ready answers.",
-    )
-
-
-def _check_errors(total: Counter[str]) -> Check:
-    name, n = "Failed requests", total["requests"]
-    detail = f"{total['status:5xx']:,} of {_counted(n, 'request')} failed within the last hour."
-    if n < MIN_COUNT:
-        return _too_few(name, "requests", detail)
-    share = total["status:5xx"] / n
-    return Check(
-        name,
-        _grade(share, 0.001, 0.01),
-        f"{share:.2%}",
-        detail,
-        "Look for the request ids with level error in the log.",
     )
 
 
@@ -120,83 +130,62 @@ def _check_latency(total: Counter[str]) -> Check:
     slow = latency(total, 0.99)
     n = sum(count for name, count in total.items() if name.startswith("seconds:"))
     if slow is None or n < MIN_COUNT:
-        return _too_few("Latency", "requests", f"{_counted(n, 'request')} for lists within the last hour.")
+        return _too_few("Latency", "requests", f"{_counted(n, 'answer')} within the last hour.")
+    value = f"{slow * 1000:,.0f} ms" if slow < float("inf") else f"more than {SECONDS[-1]} s"
     return Check(
         "Latency",
-        OK if slow <= 0.1 else WARNING if slow <= 0.5 else BAD,
-        f"{slow * 1000:,.0f} ms",
-        f"99% of the requests for lists were answered within {slow * 1000:,.0f} ms.",
+        _grade(slow, (0.101, 0.501)),
+        value,
+        f"99% of the lists were answered within {value}."
+        if slow < float("inf")
+        else f"More than 1% of the lists took {value}.",
         "Start more workers, ask for fewer users per request, or choose a faster model.",
     )
 
 
-def _check_empty(lengths: Counter[int], expected: list[int]) -> Check:
-    n = sum(lengths.values())
-    if n < MIN_COUNT or not expected:
-        return _too_few("Empty lists", "lists", f"{_counted(n, 'list')} within the last hour.")
-    share, usual = lengths[0] / n, expected.count(0) / len(expected)
-    difference = abs(share - usual)
-    return Check(
-        "Empty lists",
-        _grade(difference, 0.1, 0.25),
-        f"{share:.0%}",
-        f"{share:.0%} of the lists are empty; with the model as loaded it was {usual:.0%}.",
-        "If users are unknown, send their events. If the users changed, fit the model again.",
-    )
-
-
-def _check_lengths(lengths: Counter[int], expected: list[int]) -> Check:
-    n = sum(lengths.values())
-    if n < MIN_COUNT or not expected:
-        return _too_few("List lengths", "lists", f"{_counted(n, 'list')} within the last hour.")
-    top = max([*lengths, *expected])
+def _check_lengths(lengths: Counter[int], n: int, usual: list[int]) -> list[Check]:
+    """Whether lists are empty, and as long, as often as those of the model itself."""
+    if n < MIN_COUNT or not usual:
+        text = f"{_counted(n, 'list')} within the last hour."
+        return [_too_few(name, "lists", text) for name in ("Empty lists", "List lengths")]
+    top = max([*lengths, *usual])
     now_share = np.cumsum([lengths[length] / n for length in range(top + 1)])
-    usual = np.cumsum(np.bincount(expected, minlength=top + 1) / len(expected))
-    distance = float(np.abs(now_share - usual).max())
-    mean = sum(length * count for length, count in lengths.items()) / n
-    return Check(
-        "List lengths",
-        _grade(distance, 0.15, 0.3),
-        f"{mean:.1f} items",
-        f"The distribution of lengths differs by {distance:.0%} from the one of the model as loaded.",
-        "Compare the two histograms. A large difference means other users or other candidates than before.",
-    )
-
-
-def _check_unknown(total: Counter[str]) -> Check:
-    name, n = "Unknown users", total["lists"]
-    detail = (
-        f"{total['unknown']:,} of {_counted(n, 'list')} had a user or session that the model does not know."
-    )
-    if n < MIN_COUNT:
-        return _too_few(name, "lists", detail)
-    share = total["unknown"] / n
-    return Check(
-        name,
-        _grade(share, 0.05, 0.3),
-        f"{share:.0%}",
-        detail,
-        "Check the ids that are sent, send events of new users, or pass their history in the request.",
-    )
+    usual_share = np.cumsum(np.bincount(usual, minlength=top + 1) / len(usual))
+    distances = np.abs(now_share - usual_share)
+    at, mean = int(distances.argmax()), sum(length * count for length, count in lengths.items()) / n
+    others = f"of the lists of the model for {len(usual):,} of its users"
+    return [
+        Check(
+            "Empty lists",
+            _grade(float(distances[0]), (0.1, 0.25)),
+            f"{now_share[0]:.0%}",
+            f"{now_share[0]:.0%} of the lists are empty; {others}, {usual_share[0]:.0%} are.",
+            "If users are unknown, send their events. If the users changed, fit the model again.",
+        ),
+        Check(
+            "List lengths",
+            _grade(float(distances[at]), (0.15, 0.3)),
+            f"{mean:.1f} items",
+            f"{now_share[at]:.0%} of the lists have at most {_counted(at, 'item')}; {others}, "
+            f"{usual_share[at]:.0%} have.",
+            "Compare the two histograms. A large difference means other users, candidates or options of "
+            "requests.",
+        ),
+    ]
 
 
 def _check_events(total: Counter[str], deployment: Deployment) -> Check:
-    name, accepted, rejected = "Events", total["events:accepted"], total["events:rejected"]
+    accepted, rejected = total["events:accepted"], total["events:rejected"]
     n, skipped = accepted + rejected, deployment.served.n_skipped
     detail = f"{_counted(rejected, 'event')} of {n:,} {'was' if rejected == 1 else 'were'} rejected."
     if skipped:
         verb = "has values" if skipped == 1 else "have values"
         detail += f" {_counted(skipped, 'stored event')} {verb} that the model cannot use."
+    action = "The answer to POST /v1/events names the reason of each rejection."
     if n < MIN_COUNT and not rejected:
-        return _too_few(name, "events", detail)
-    share = rejected / n if n >= MIN_COUNT else 0.0
-    return Check(
-        name,
-        BAD if share >= 0.1 else WARNING if rejected else OK,
-        f"{accepted:,} an hour",
-        detail,
-        "The answer to POST /v1/events names the reason of each rejection.",
-    )
+        return _too_few("Events", "events", detail)
+    state = BAD if n >= MIN_COUNT and rejected / n >= 0.1 else WARNING if rejected else OK
+    return Check("Events", state, f"{accepted:,} within the last hour", detail, action)
 
 
 def _check_surroundings(token_problem: str | None, refused: str | None, *, has_jumped: bool) -> list[Check]:
@@ -220,10 +209,10 @@ def _check_age(served: ServedModel, now: float) -> Check:
     last = last_event(served)
     if last is None:
         return Check("Age of the data", UNKNOWN, "no times", "The data of the model has no times.", "")
-    days = (now - last) / DAY_SECONDS
+    days = max(now - last, 0) / DAY_SECONDS
     return Check(
         "Age of the data",
-        _grade(days, 2, 14),
+        _grade(days, (2, 14)),
         f"{days:,.1f} days",
         f"The last event that the model knows is {days:,.1f} days old.",
         "Send events to POST /v1/events, and refit the model with `shortlist service refit`.",
@@ -231,14 +220,13 @@ def _check_age(served: ServedModel, now: float) -> Check:
 
 
 def latency(counts: Counter[str], share: float) -> float | None:
-    """Seconds within which this share of the requests was answered, rounded up to a bucket."""
+    """Seconds within which this share of the lists was answered, rounded up to a bucket; may be infinite."""
     bounds = [*SECONDS, float("inf")]
     sizes = [counts[f"seconds:{bound}"] for bound in SECONDS] + [counts["seconds:more"]]
     if not sum(sizes):
         return None
     reached = np.cumsum(sizes) >= share * sum(sizes)
-    bound = bounds[int(np.argmax(reached))]
-    return bound if bound < float("inf") else SECONDS[-1]
+    return bounds[int(np.argmax(reached))]
 
 
 def last_event(served: ServedModel) -> float | None:
@@ -253,7 +241,7 @@ SAMPLE_USERS = 1_000  # users whose lists show what the model gives when it is l
 
 
 class ReferenceLists(NamedTuple):
-    """Lists of a sample of users when the model was loaded."""
+    """Lists of the model for a sample of its users, with its own cutoff."""
 
     number: int  # of the activation
     lengths: list[int]
@@ -285,7 +273,7 @@ def describe_status(
         "minutes": [_minute_row(minute, counts) for minute, counts in sorted(minutes.items())],
         "lengths": {
             "now": _shares(lengths),
-            "training": _shares(Counter(expected_lengths)),
+            "model": _shares(Counter(expected_lengths)),
         },
         "checks": [
             check._asdict()
@@ -317,15 +305,12 @@ def _total(minutes: dict[int, Counter[str]]) -> Counter[str]:
 
 
 def _minute_row(minute: int, counts: Counter[str]) -> dict[str, Any]:
+    slow = latency(counts, 0.99)
     return {
         "minute": minute * 60,
         "lists": counts["lists"],
-        "empty": counts["length:0"] + counts["length of arm:0"],
-        "unknown": counts["unknown"],
         "events": counts["events:accepted"],
-        "errors": counts["status:5xx"],
-        "p50": latency(counts, 0.5),
-        "p99": latency(counts, 0.99),
+        "p99": None if slow is None else min(slow, SECONDS[-1]),
     }
 
 

@@ -1,26 +1,36 @@
-"""Lists over HTTP: requests checked, computed in batches, and answered as JSON."""
+"""Lists over HTTP: requests checked, computed in batches, and answered as JSON; cuts of other lists."""
 
 import asyncio
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import orjson
+import polars as pl
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shortlist.core.threads import limit_threads
 from shortlist.cutoff.base import Cutoff, are_calibrated
 from shortlist.data.ids import IdMap
 from shortlist.data.lists import REASON_TEXT, RankedLists
+from shortlist.errors import ConfigError, DataError
 from shortlist.recommend.options import CutoffChoice, RequestOptions
 from shortlist.recommend.request import length_limit
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import ServedModel
-from shortlist.serve.schemas import RecommendBody, RequestError, parse_ids
-from shortlist.serve.store import ListRow
+from shortlist.serve.deployment import CutoffFiles, Deployment, ServedModel
+from shortlist.serve.experiments import Arm, Experiments, LiveExperiment, Participants
+from shortlist.serve.metrics import Metrics
+from shortlist.serve.middleware import COUNTED_AS, LARGE_BODY, LATE_BODY, send_json
+from shortlist.serve.schemas import CutBody, RecommendBody, RequestError, ScoredList, parse_body, parse_ids
+from shortlist.serve.store import ListRow, StoreWriter
+
+if TYPE_CHECKING:
+    from shortlist.serve.service import Service
 
 OPTIONS = tuple(option.name for option in fields(RequestOptions))
 SMALL_USERS = 4
@@ -367,3 +377,189 @@ class BatchRunner(Generic[Job, Result]):
             return [error] * len(jobs)
         finally:
             self._seconds = time.perf_counter() - started
+
+
+class ListMaker:
+    """Makes the lists of one worker: of the model in service, or of the arms of an experiment."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        deployment: Deployment,
+        experiments: Experiments,
+        cutoffs: CutoffFiles,
+        writer: StoreWriter,
+        metrics: Metrics,
+    ) -> None:
+        self._config, self._deployment, self._experiments = config, deployment, experiments
+        self._cutoffs, self._writer, self._metrics = cutoffs, writer, metrics
+        self._batches: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="large-lists")
+
+    def close(self) -> None:
+        """Finish what has begun."""
+        self._batches.close()
+        self._large.shutdown()
+
+    async def answer(self, body: RecommendBody) -> dict[str, Any]:
+        """The answer to a request; in an experiment, each user gets the lists of the user's arm."""
+        experiment, participants = self._experiments.running, self._experiments.participants
+        if experiment and participants and takes_part(body) and self._has_models(experiment):
+            results, answer = await self._answer_arms(experiment, participants, body)
+        else:
+            results = [await self._make(body, self._deployment.served)]
+            answer = results[0].answer
+        for result in results:
+            if result.lengths:  # lists that are explained are inspected, not shown
+                of_arm = bool(result.log and result.log[0].n_before)
+                self._metrics.count_lists(result.lengths, result.unknown, of_arm=of_arm)
+        self._writer.add_lists([row for result in results for row in result.log])
+        return answer
+
+    async def _make(
+        self,
+        body: RecommendBody,
+        served: ServedModel,
+        arm: str | None = None,
+        n_before: Mapping[str, int] = NO_COUNTS,
+    ) -> ListResult:
+        """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
+        loaded = self._cutoffs.loaded.get(body.cutoff)
+        cutoff = await asyncio.to_thread(self._cutoffs.read, body.cutoff) if loaded is None else loaded
+        at = self._deployment.store.now()
+        build = partial(build_job, body, served, cutoff, self._config, at, arm=arm, n_before=n_before)
+        if is_small(body):
+            return await self._batches.submit(build())
+        run = asyncio.get_running_loop().run_in_executor
+        return (await run(self._large, lambda: answer_group([build()])))[0]
+
+    def _has_models(self, experiment: LiveExperiment) -> bool:
+        """Whether the models of all arms are loaded; otherwise no user takes part on this server."""
+        return all(self._deployment.model_of(arm.version) is not None for arm in experiment.arms)
+
+    async def _answer_arms(
+        self, experiment: LiveExperiment, participants: Participants, body: RecommendBody
+    ) -> tuple[list[ListResult], dict[str, Any]]:
+        """The results of each arm, and the answer with the lists of all users in the order of the request."""
+        users = body.users or []
+        n_before = dict(zip(map(str, users), participants.count(list(map(str, users))), strict=True))
+        by_arm: dict[Arm | None, list[Any]] = {}
+        for user in users:
+            arm = experiment.assign(str(user)) if n_before[str(user)] else None
+            by_arm.setdefault(arm, []).append(user)
+        results = []
+        for arm, some in by_arm.items():
+            options = {} if arm is None else arm.request_options
+            served = None if arm is None else self._deployment.model_of(arm.version)
+            results.append(
+                await self._make(
+                    body.model_copy(update={"users": some} | options),
+                    served or self._deployment.served,
+                    f"{experiment.name}/{'' if arm is None else arm.name}",
+                    NO_COUNTS if arm is None else n_before,
+                )
+            )
+        return results, results[0].answer if len(results) == 1 else join_answers(results, users)
+
+
+def takes_part(body: RecommendBody) -> bool:
+    """Whether a request is for users, and leaves the length of their lists to an experiment."""
+    given = (body.N, body.max_items, body.min_items, body.cutoff, body.history)
+    return given == (None, None, 0, "auto", None) and bool(body.users) and not body.explain
+
+
+# ---------------------------------------------------------------------- over ASGI
+LOOK_UP = "/v1/recommend explain"  # in the metrics: to explain a list takes longer than to make one
+
+
+def answer_beside(app: ASGIApp, service: "Service") -> ASGIApp:
+    """Answer requests for lists beside an application whose layers take longer than most lists.
+
+    The middleware has checked the headers and read the whole body.
+    """
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("path") != "/v1/recommend":
+            await app(scope, receive, send)
+            return
+        content = (await receive())["body"]
+        if len(content) <= LARGE_BODY:
+            body = parse_body(content, RecommendBody)
+        else:
+            run = asyncio.get_running_loop().run_in_executor
+            body = await run(service.large_bodies, parse_body, content, RecommendBody)
+        if body.explain:
+            scope[COUNTED_AS] = LOOK_UP
+        lists = service.lists.answer(body)
+        await send_json(send, orjson.dumps(await (lists if is_small(body) else unless_gone(lists, receive))))
+
+    return answer
+
+
+async def unless_gone(answer: Coroutine[Any, Any, Any], receive: Receive) -> Any:
+    """An answer, unless the caller hangs up before it is computed; then it is given up."""
+    running = asyncio.ensure_future(answer)
+    hung_up = asyncio.ensure_future(receive())  # the body was received, so what follows is the end
+    try:
+        await asyncio.wait([running, hung_up], return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise RequestError(LATE_BODY, "disconnected", "the caller has gone", "send the request again")
+        return running.result()
+    finally:
+        hung_up.cancel()
+        running.cancel()
+
+
+# ---------------------------------------------------------------------- cuts of other rankers' lists
+def parse_lists(scored: Sequence[ScoredList]) -> RankedLists:
+    """Lists in order of the scores; equal scores stay in the given order."""
+    if len({type(given.user_id) for given in scored}) > 1:
+        raise DataError("user_id must be an integer everywhere or a text everywhere; use one type.")
+    if len({type(item.item_id) for given in scored for item in given.items}) > 1:
+        raise DataError("item_id must be an integer everywhere or a text everywhere; use one type.")
+    if len({given.user_id for given in scored}) < len(scored):
+        raise DataError("a user may have one list per request; send several requests.")
+    rows: list[tuple[Any, Any, float, float | None, int]] = []
+    for given in scored:
+        if len({item.item_id for item in given.items}) < len(given.items):
+            raise DataError("a list must hold an item once; remove the repetitions.")
+        ranked = sorted(given.items, key=lambda item: -item.score)
+        rows += [
+            (given.user_id, item.item_id, item.score, item.probability, rank)
+            for rank, item in enumerate(ranked, 1)
+        ]
+        if not ranked:
+            rows.append((given.user_id, None, 0.0, None, 0))
+    columns = ["user_id", "item_id", "score", "probability", "rank"]
+    frame = pl.DataFrame(rows, schema=columns, orient="row", infer_schema_length=None)
+    if frame["probability"].null_count():
+        frame = frame.drop("probability")
+    return RankedLists.from_frame(frame)
+
+
+def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
+    """Cut each list; the lists are answered in the order of the request."""
+    if isinstance(cutoff, str):
+        raise ConfigError("cutoff must be the name of a file; `shortlist cut --save` writes one.")
+    if not body.lists:
+        return {"lists": []}
+    cut = cutoff.apply(parse_lists(body.lists))
+    answers = []
+    for given in body.lists:
+        shown = cut[given.user_id]
+        probabilities = [None] * len(shown) if shown.probabilities is None else shown.probabilities.tolist()
+        answers.append(
+            {
+                "user_id": given.user_id,
+                "items": [
+                    {"item_id": item, "score": score, "probability": probability}
+                    for item, score, probability in zip(
+                        shown.items, shown.scores.tolist(), probabilities, strict=True
+                    )
+                ],
+                "reason": shown.reason,
+                "explanation": REASON_TEXT.get(shown.reason or ""),
+                "withheld": len(given.items) - len(shown),
+            }
+        )
+    return {"lists": answers}

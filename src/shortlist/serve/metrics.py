@@ -40,9 +40,9 @@ class Metrics:
         )
         self.unknown = Counter("shortlist_unknown_users_total", "Lists for unknown users.", registry=registry)
         self.events = Counter("shortlist_events_total", "Events by result.", ["result"], registry=registry)
-        self.model_loaded = Gauge(
-            "shortlist_model_loaded_timestamp_seconds",
-            "When the model was loaded.",
+        self.model_activated = Gauge(
+            "shortlist_model_activated_timestamp_seconds",
+            "When the model in service was activated.",
             registry=registry,
             multiprocess_mode="mostrecent",
         )
@@ -61,7 +61,7 @@ class Metrics:
         self.requests.labels(route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
         counts = {"requests": 1, f"status:{status // 100}xx": 1}
-        if route == "/v1/recommend" and status != 408:  # that one waited for its client
+        if route == "/v1/recommend" and status == 200:  # a refusal takes no time
             at = bisect_left(SECONDS, seconds)
             counts[f"seconds:{SECONDS[at] if at < len(SECONDS) else 'more'}"] = 1
         self._add(counts)
@@ -74,7 +74,7 @@ class Metrics:
             self.lengths.observe(length)
         name = "length of arm" if of_arm else "length"
         by_length = Counts(f"{name}:{min(length, MAX_LENGTH)}" for length in lengths)
-        self._add({"lists": len(lengths), "items": sum(lengths), "unknown": unknown, **by_length})
+        self._add({"lists": len(lengths), "unknown": unknown, **by_length})
 
     def count_events(self, accepted: int, duplicates: int, rejected: int) -> None:
         """Count the events of a request."""

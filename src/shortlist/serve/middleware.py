@@ -73,6 +73,7 @@ SECURITY_HEADERS = (
 )
 RETRY_SECONDS = b"2"
 LATE_BODY = 408  # the status of a request that did not arrive
+LARGE_BODY = 64 << 10  # bytes; larger ones are validated in a thread of their own, one after the other
 BODIES = 8  # of the largest size, that all requests in progress may have together
 NEVER_FULL = ("/health", "/ready")  # a server with much to do is neither broken nor to be taken out
 COUNTED_AS = "shortlist.counted_as"  # in the scope: the name of a request in the metrics, if not its route
@@ -196,7 +197,6 @@ class Middleware:
         self._held = 0  # bytes of the bodies of all requests in progress
         self._in_progress: Counter[str] = Counter()  # requests by route
         self._hosts = {"localhost", "127.0.0.1", "::1", config.host} if is_loopback(config.host) else set()
-        self._origins = {origin.strip() for origin in config.cors.split(",") if origin.strip()}
 
     def close_connections(self) -> None:
         """Close each connection after its next answer, so that its client opens one to another server."""
@@ -211,14 +211,11 @@ class Middleware:
         headers = dict(scope["headers"])
         rule = self._find_rule(scope)
         route = "other" if rule is None else rule.path  # the real path may hold ids
-        answer = AnswerSender(send, [*self._cors_headers(headers), *self._closing])
+        answer = AnswerSender(send, self._closing)
         problem: BaseException | None = None
         try:
-            if scope["method"] == "OPTIONS" and self._is_allowed_origin(headers):
-                await send_json(answer, b"", 204)
-            else:
-                self._check(scope, rule, headers)
-                await self._answer(scope, RequestBody(receive), answer, route)
+            self._check(scope, rule, headers)
+            await self._answer(scope, RequestBody(receive), answer, route)
         except Exception as error:  # turned into the one error form
             problem = error
             if not answer.has_begun:
@@ -337,19 +334,6 @@ class Middleware:
             raise RequestError(
                 403, "scope_needed", f"this request needs the scope {scope}", "use a token that has it"
             )
-
-    def _is_allowed_origin(self, headers: dict[bytes, bytes]) -> bool:
-        return headers.get(b"origin", b"").decode("latin-1") in self._origins
-
-    def _cors_headers(self, headers: dict[bytes, bytes]) -> list[tuple[bytes, bytes]]:
-        if not self._is_allowed_origin(headers):
-            return []
-        return [
-            (b"access-control-allow-origin", headers[b"origin"]),
-            (b"access-control-allow-headers", b"authorization, content-type"),
-            (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            (b"vary", b"origin"),
-        ]
 
 
 def _check_content_type(allowed: Sequence[str], header: bytes) -> None:

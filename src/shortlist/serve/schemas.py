@@ -172,22 +172,12 @@ class Rejection(Answer):
     reason: str
 
 
-class ReturnCounts(Answer):
-    """What the returns of a request did."""
-
-    subtracted: int = Field(description="Returns with an earlier purchase of the user and item.")
-    without_purchase: int = Field(description="Returns without one; they wait for a purchase that is late.")
-
-
 class EventsAnswer(Answer):
     """What happened to each event; stored events are durable."""
 
     accepted: int
     duplicates: int
     rejected: list[Rejection]
-    returns: ReturnCounts | None = Field(
-        description="Null without returns, or if the model keeps negative weights as rows."
-    )
     new_items: list[str] = Field(
         description="Items that the model does not know, at most ten; check the ids."
     )

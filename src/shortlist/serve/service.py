@@ -1,37 +1,24 @@
 """What the routes of one worker share: model, store, writer, batches and metrics."""
 
-import asyncio
 import gc
 import random
 import threading
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shortlist.errors import ShortlistError
 from shortlist.serve.config import ServeConfig
-from shortlist.serve.deployment import CutoffFiles, Deployment, ServedModel
-from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment, Participants
+from shortlist.serve.deployment import CutoffFiles, Deployment
+from shortlist.serve.experiments import TURN_SECONDS, Arm, Experiments, LiveExperiment
 from shortlist.serve.health import ReferenceLists, compute_reference, describe_status
-from shortlist.serve.lists import (
-    NO_COUNTS,
-    BatchRunner,
-    ListJob,
-    ListResult,
-    answer_group,
-    answer_jobs,
-    build_job,
-    is_small,
-    join_answers,
-)
+from shortlist.serve.lists import ListMaker
 from shortlist.serve.log import write_log
 from shortlist.serve.metrics import Metrics, put_counters
 from shortlist.serve.projections import find_activations
-from shortlist.serve.schemas import ExperimentBody, RecommendBody, RequestError
+from shortlist.serve.schemas import ExperimentBody, RequestError
 from shortlist.serve.store import EventStore, StoreError, StoreWriter, wait_for_store
 from shortlist.serve.tokens import TokenFile
 
@@ -76,7 +63,6 @@ class Service:
         self.retention = Retention(self.store, config.keep_lists_days)
         self.metrics = Metrics(self.store.now, many_workers=config.workers > 1)
         self.large_bodies = ThreadPoolExecutor(1, thread_name_prefix="large-body")
-        self.large_lists = ThreadPoolExecutor(1, thread_name_prefix="large-lists")
         self.worker = random.randbytes(6).hex()
         self.cutoffs = CutoffFiles(config.model_folder)
         self._stop = threading.Event()
@@ -91,7 +77,9 @@ class Service:
         gc.freeze()  # what is there now stays; looking through it again and again would delay answers
         wait_for_store(self._load, self._stop)
         self.writer = StoreWriter(self.store, min(PATIENCE_SECONDS, self.config.timeout / 2))
-        self.batches: BatchRunner[ListJob, ListResult] = BatchRunner(answer_jobs)
+        self.lists = ListMaker(
+            self.config, self.deployment, self.experiments, self.cutoffs, self.writer, self.metrics
+        )
         self._follower = threading.Thread(target=self._follow, name="store-follower", daemon=True)
         self._follower.start()
         self.is_open = True
@@ -119,8 +107,7 @@ class Service:
         """Finish what has begun; acknowledged events are already stored."""
         self._stop.set()
         self._follower.join()
-        self.batches.close()
-        self.large_lists.shutdown()
+        self.lists.close()
         self.large_bodies.shutdown()
         self.writer.close()
         with suppress(ShortlistError):
@@ -144,8 +131,9 @@ class Service:
             except Exception as error:  # the service goes on; the log names the place
                 write_log({"level": "error", "problem": type(error).__name__, "task": "follow"})
             if self.deployment.is_ready:
-                self.metrics.model_loaded.set(self.deployment.served.loaded)
-                self.metrics.events_skipped.set(self.deployment.served.n_skipped)
+                served = self.deployment.served
+                self.metrics.model_activated.set(served.activation.activated)
+                self.metrics.events_skipped.set(served.n_skipped)
 
     def _do_rounds(self) -> None:
         """What is due every few seconds or less often."""
@@ -176,66 +164,6 @@ class Service:
         for minute, counts in sorted(self.metrics.minutes().items()):
             put_counters(self.store, self.worker, minute, counts)
             self.metrics.forget_before(minute)
-
-    async def answer_lists(self, body: RecommendBody) -> dict[str, Any]:
-        """The answer to a request for lists; in an experiment, each user gets the lists of the user's arm."""
-        experiment, participants = self.experiments.running, self.experiments.participants
-        if experiment and participants and takes_part(body) and self._has_models(experiment):
-            results, answer = await self._answer_arms(experiment, participants, body)
-        else:
-            results = [await self._make_lists(body, self.deployment.served)]
-            answer = results[0].answer
-        for result in results:
-            if result.lengths:  # lists that are explained are inspected, not shown
-                of_arm = bool(result.log and result.log[0].n_before)
-                self.metrics.count_lists(result.lengths, result.unknown, of_arm=of_arm)
-        self.writer.add_lists([row for result in results for row in result.log])
-        return answer
-
-    async def _make_lists(
-        self,
-        body: RecommendBody,
-        served: ServedModel,
-        arm: str | None = None,
-        n_before: Mapping[str, int] = NO_COUNTS,
-    ) -> ListResult:
-        """The lists of a request: a small one is computed with others, a large one in a thread, in turn."""
-        loaded = self.cutoffs.loaded(body.cutoff)
-        cutoff = await asyncio.to_thread(self.cutoffs.read, body.cutoff) if loaded is None else loaded
-        at = self.store.now()
-        build = partial(build_job, body, served, cutoff, self.config, at, arm=arm, n_before=n_before)
-        if is_small(body):
-            return await self.batches.submit(build())
-        run = asyncio.get_running_loop().run_in_executor
-        return (await run(self.large_lists, lambda: answer_group([build()])))[0]
-
-    def _has_models(self, experiment: LiveExperiment) -> bool:
-        """Whether the models of all arms are loaded; otherwise no user takes part on this server."""
-        return all(self.deployment.model_of(arm.version) is not None for arm in experiment.arms)
-
-    async def _answer_arms(
-        self, experiment: LiveExperiment, participants: Participants, body: RecommendBody
-    ) -> tuple[list[ListResult], dict[str, Any]]:
-        """The results of each arm, and the answer with the lists of all users in the order of the request."""
-        users = body.users or []
-        n_before = dict(zip(map(str, users), participants.count(list(map(str, users))), strict=True))
-        by_arm: dict[Arm | None, list[Any]] = {}
-        for user in users:
-            arm = experiment.assign(str(user)) if n_before[str(user)] else None
-            by_arm.setdefault(arm, []).append(user)
-        results = []
-        for arm, some in by_arm.items():
-            options = {} if arm is None else arm.request_options
-            served = None if arm is None else self.deployment.model_of(arm.version)
-            results.append(
-                await self._make_lists(
-                    body.model_copy(update={"users": some} | options),
-                    served or self.deployment.served,
-                    f"{experiment.name}/{'' if arm is None else arm.name}",
-                    NO_COUNTS if arm is None else n_before,
-                )
-            )
-        return results, results[0].answer if len(results) == 1 else join_answers(results, users)
 
     @property
     def reference(self) -> ReferenceLists:
@@ -318,9 +246,3 @@ class Service:
                 raise RequestError(404, "not_found", "there is no such experiment", "see GET /v1/experiment")
             return {"name": None, "summary": "No experiment was started yet.", "can_change": can_change}
         return self.experiments.describe(name) | {"can_change": can_change}
-
-
-def takes_part(body: RecommendBody) -> bool:
-    """Whether a request is for users, and leaves the length of their lists to an experiment."""
-    given = (body.N, body.max_items, body.min_items, body.cutoff, body.history)
-    return given == (None, None, 0, "auto", None) and bool(body.users) and not body.explain

@@ -22,8 +22,7 @@ import sqlalchemy as sa
 
 from shortlist.errors import ConfigError, ShortlistError
 from shortlist.serve.log import write_log
-from shortlist.serve.tables import changes, counters, events, lists, snapshots
-from shortlist.serve.upgrade import upgrade_tables
+from shortlist.serve.tables import changes, counters, events, lists, snapshots, upgrade_tables
 
 BUSY_SECONDS = 10  # how long a writer waits for another process
 EVENTS_LOCK = 0x51_0E_57  # advisory lock of PostgreSQL: events become visible in the order of `seq`
@@ -387,7 +386,7 @@ def _store_error(error: sa.exc.DBAPIError) -> StoreError:
     return kind("the event store cannot be reached; repeat the request in a few seconds.")
 
 
-MAX_LISTS = 100_000  # logged lists that wait for the store; more are counted and dropped
+MAX_LISTS = 100_000  # lists that wait for the store; more are dropped
 LISTS_EVERY = 0.5  # seconds; larger groups touch fewer pages per list
 LISTS_AT_ONCE = 2_500
 MAX_WAITING = 64  # requests that wait for a database that is away; it answers further ones at once
@@ -415,7 +414,7 @@ class StoreWriter:
         self._is_away = False
         self._events: deque[EventBatch] = deque()
         self._lists: deque[ListRow] = deque()
-        self.lists_dropped = 0
+        self._dropped = 0  # lists, since the last line of the log
         self._wake = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -435,7 +434,7 @@ class StoreWriter:
 
     def add_lists(self, rows: Sequence[ListRow]) -> None:
         """Log lists within a second."""
-        self.lists_dropped += max(len(self._lists) + len(rows) - MAX_LISTS, 0)
+        self._dropped += max(len(self._lists) + len(rows) - MAX_LISTS, 0)
         self._lists.extend(rows[: MAX_LISTS - len(self._lists)])
 
     def close(self) -> None:
@@ -459,6 +458,9 @@ class StoreWriter:
                 closed = self._closed
                 waiting = [self._events.popleft() for _ in range(len(self._events))]
             self._write_events(waiting)
+            if self._dropped:
+                problem, self._dropped = f"{self._dropped:,} lists could not be logged", 0
+                write_log({"level": "error", "task": "log lists", "problem": problem})
             if self._is_away:
                 time.sleep(AGAIN_SECONDS)
             else:
@@ -515,7 +517,7 @@ class StoreWriter:
                 if len(rows) > 1:
                     self._lists.extendleft(reversed(rows))
                 else:
-                    self.lists_dropped += 1
+                    self._dropped += 1
                 continue
             at_once = min(2 * at_once, LISTS_AT_ONCE)
             if not everything and self._events:

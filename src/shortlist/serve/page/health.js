@@ -104,17 +104,17 @@ function describe(status) {
     lines(width, label, "time of day", minutes.filter((one) => one[name] !== null).map((one) => ({ x: one.minute, y: one[name] })),
       { yText: count, xText: clock, whole: true, low: minutes[0].minute, high: end, height: 200 });
   const total = (name) => minutes.reduce((sum, one) => sum + (one[name] || 0), 0);
-  const lengths = [...new Set([...Object.keys(status.lengths.now), ...Object.keys(status.lengths.training)].map(Number))];
+  const lengths = [...new Set([...Object.keys(status.lengths.now), ...Object.keys(status.lengths.model)].map(Number))];
   const range = Array.from({ length: Math.max(0, ...lengths) + 1 }, (_, length) => length);
-  const groups = range.map((length) => ({ label: String(length), values: [status.lengths.now[length] || 0, status.lengths.training[length] || 0] }));
+  const groups = range.map((length) => ({ label: String(length), values: [status.lengths.now[length] || 0, status.lengths.model[length] || 0] }));
   const mean = (shares) => Object.entries(shares).reduce((sum, [length, share]) => sum + Number(length) * share, 0);
   const nowText = Object.keys(status.lengths.now).length ? `${mean(status.lengths.now).toFixed(1)} items on average within the last hour (green)` : "No lists within the last hour";
   return {
     "Lists per minute": [`${plural(total("lists"), "list")} within the last hour.`, line(`Lists per minute; ${count(total("lists"))} within the last hour`, "lists")],
     "Events per minute": [`${plural(total("events"), "event")} within the last hour.`, line(`Events per minute; ${count(total("events"))} within the last hour`, "events")],
     "Time to answer": ["Milliseconds within which 99% of the requests for lists were answered.", line("Milliseconds within which 99% of the requests for lists were answered", "milliseconds")],
-    "List lengths": [`${nowText}; ${mean(status.lengths.training).toFixed(1)} when the model was loaded (orange).`,
-      (width) => bars(width, `Share of lists by length, now and when the model was loaded. ${nowText}.`, "items in the list", groups, ["now", "when loaded"], 200)],
+    "List lengths": [`${nowText}; ${mean(status.lengths.model).toFixed(1)} in lists of the model for a sample of its users (orange).`,
+      (width) => bars(width, `Share of lists by length, within the last hour and of the model for a sample of its users. ${nowText}.`, "items in the list", groups, ["last hour", "model"], 200)],
   };
   return found;
 }
