@@ -224,8 +224,30 @@ def test_guardrails_look_at_the_worse_side(users):
     broken = sl.evaluate_experiment(table, metric="hits", control="ten", guardrails={"empty": 0.1})
     assert broken.broken_guardrails == ["empty"]
     assert broken.winner is None
+    assert broken.verdict == "guardrail broken"
     row = broken.differences.filter(metric="empty").row(0, named=True)
     assert 0 < row["exact_low"] < row["difference"] < row["exact_high"]  # the exact one has the same sign
+
+
+def test_an_arm_that_breaks_a_guardrail_takes_no_victory_from_another_one(users):
+    rng = np.random.default_rng(0)
+    third = users.filter(arm="dynamic").with_columns(arm=pl.lit("empty lists"), hits=pl.col("hits") + 1)
+    arms = pl.concat([users, third])
+    rate = np.where(arms["arm"] == "empty lists", 0.6, 0.2)
+    table = arms.with_columns(empty=rng.random(arms.height) < rate)
+    shares = dict.fromkeys(["ten", "dynamic", "empty lists"], 1 / 3)
+    options = {"metric": "hits", "control": "ten", "guardrails": {"empty": 0.1}, "shares": shares}
+    report = sl.evaluate_experiment(table, **options)
+    assert report.broken_guardrails == ["empty"]
+    assert (report.winner, report.verdict) == ("dynamic", "better")
+
+
+def test_the_winner_has_the_fewest_empty_lists(users):
+    rng, shares = np.random.default_rng(0), dict.fromkeys(["ten", "dynamic", "some"], 1 / 3)
+    arms = pl.concat([users, users.filter(arm="ten").with_columns(arm=pl.lit("some"))])
+    rate = arms["arm"].replace_strict({"ten": 0.6, "some": 0.4, "dynamic": 0.1}).to_numpy()
+    table = arms.with_columns(empty=(rng.random(arms.height) < rate).astype(float))
+    assert sl.evaluate_experiment(table, metric="empty", control="ten", shares=shares).winner == "dynamic"
 
 
 def test_a_guardrail_on_something_that_never_happens_in_one_arm(users):
@@ -247,6 +269,21 @@ def test_several_arms_share_the_error(users):
     ]
     assert width[0] > width[1]
     assert report.differences["arm"].to_list() == ["dynamic", "five"]
+
+
+def test_days_that_contradict_each_other_give_no_verdict_about_a_rate():
+    """The exact interval takes the place of one that has too few users, not of one that contradicts itself."""
+    rng = np.random.default_rng(0)
+    arm = rng.random(16_000) < 0.5
+    rate = np.where(arm, np.where(np.arange(16_000) < 3_000, 0.9, 0.3), 0.5)
+    table = {
+        "arm": arm.astype(str),
+        "empty": (rng.random(16_000) < rate).astype(float),
+        "day": np.arange(16_000) // 100,
+    }
+    with pytest.warns(DataWarning, match="changes over time"):
+        report = sl.evaluate_experiment(table, metric="empty", control="False")
+    assert report.verdict == "not yet"
 
 
 def test_days_that_contradict_each_other_are_a_warning():

@@ -238,9 +238,13 @@ class ExperimentReport:
 
     @property
     def winner(self) -> str | None:
-        """The arm that is better than the control, the best of several; None if none is, or if not valid."""
-        better = self._rows(self.metric).filter(pl.col("verdict") == "better").sort("difference")
-        return better["arm"][-1] if self.is_valid and better.height and not self.broken_guardrails else None
+        """The arm that is better than the control, the best of several; None if none is, or if not valid.
+
+        For metrics of which less is better, the best arm has the lowest difference.
+        """
+        better = [row for row in self._arms() if row["verdict"] == "better"] if self.is_valid else []
+        sign = -1 if self.metric in LOWER_IS_BETTER else 1
+        return max(better, key=lambda row: sign * row["difference"])["arm"] if better else None
 
     @property
     def broken_guardrails(self) -> list[str]:
@@ -250,14 +254,22 @@ class ExperimentReport:
 
     @property
     def verdict(self) -> str:
-        """better, worse, no difference, not yet or invalid split; of several arms, the most favorable."""
+        """What was found out; of several arms, the most favorable.
+
+        better, worse, no difference, not yet, guardrail broken or invalid split. An arm that breaks a
+        guardrail has no other verdict.
+        """
         if not self.is_valid:
             return "invalid split"
-        verdicts = self._rows(self.metric)["verdict"].to_list()
-        return next(name for name in ("better", "not yet", "no difference", "worse") if name in verdicts)
+        found = {row["verdict"] for row in self._arms()}
+        order = ("better", "not yet", "no difference", "guardrail broken", "worse")
+        return next(name for name in order if name in found)
 
-    def _rows(self, metric: str) -> pl.DataFrame:
-        return self.differences.filter(pl.col("metric") == metric)
+    def _arms(self) -> list[dict[str, Any]]:
+        """The rows of the deciding metric; the verdict of an arm that breaks a guardrail is that."""
+        broken = set(self.differences.filter(pl.col("verdict") == "guardrail broken")["arm"])
+        rows = self.differences.filter(pl.col("metric") == self.metric).to_dicts()
+        return [row | ({"verdict": "guardrail broken"} if row["arm"] in broken else {}) for row in rows]
 
     def summary(self) -> str:
         """Say in one sentence per arm what the experiment has shown.
@@ -415,7 +427,7 @@ def evaluate_experiment(
             estimate, low, high = sample.intervals(name, arm, error, planned)
             bounds = _last_bounds(estimate, low, high, f"{arm}, {name}")
             exact = sample.exact_interval(name, arm, shares, error) if name in RATES else (None, None)
-            if exact[0] is not None and np.isinf(bounds[0]):  # it needs no minimum of users
+            if exact[0] is not None and np.isinf(low[-1]):  # it needs no minimum of users
                 bounds = exact
             effect, margin = (smallest_effect, None) if name == metric else (None, guardrails[name])
             rows.append(

@@ -10,7 +10,7 @@ const METRICS = {
   f1: "F1 of the first list",
   empty: "share of users with an empty first list",
 };
-const VERDICTS = { better: "good", worse: "bad", "invalid split": "bad" };
+const VERDICTS = { better: "good", worse: "bad", "guardrail broken": "bad", "invalid split": "bad" };
 const EXAMPLE = "shortlist experiment start shop.shortlist --name spring --arm ten:share=0.5,N=10 --arm dynamic:share=0.5";
 const number = (value) => Number(value.toPrecision(3)).toString();
 
@@ -79,7 +79,7 @@ function chartsOf(data, report) {
     const last = looks.at(-1);
     const label = `Difference of ${arm.name} to ${report.control}: ${number(last.difference)}, between ${number(last.low)} and ${number(last.high)} after ${looks.length} looks`;
     return h("section", { class: "card" }, h("h2", {}, `${arm.name} minus ${report.control}`),
-      h("p", { class: "muted chart-title" }, `${METRICS[data.metric]}: the line is the difference, the band contains the true one at every look (${percent(report.confidence)})`),
+      h("p", { class: "muted chart-title" }, `${METRICS[data.metric]}: the line is the measured difference; in ${percent(report.confidence)} of experiments the band contains the true one at every look`),
       drawn((width) => band(width, label, "day of the experiment", looks.map((look) => ({ x: look.look, y: look.difference, low: look.low, high: look.high })), number)).place);
   });
 }
