@@ -30,7 +30,7 @@ from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError, UnknownIdError
 from shortlist.models.base import Recommender, load_model
 from shortlist.recommend.options import CutoffChoice
-from shortlist.serve.events import EventForm, build_events, id_column, warm_up, with_events
+from shortlist.serve.events import EventForm, build_events, id_column, warm_up, warm_up_events, with_events
 from shortlist.serve.log import write_log
 from shortlist.serve.projections import (
     Activation,
@@ -255,6 +255,10 @@ class Deployment:
             self._follow_arms()
             self._looked = time.monotonic()
 
+    def warm_up_events(self) -> None:
+        """Compile after the start what the first event and the first session would wait for."""
+        warm_up_events(self.served.model, self.served.form)
+
     def _prepare_next(self, activation: Activation) -> ServedModel:
         """The activated model; the one in service if it is the same file."""
         served = self._served
@@ -317,7 +321,9 @@ class Deployment:
             last_event=activation.events_until,
             last_erased=activation.erased_until,
         )
-        warm_up(model, served.form)
+        warm_up(model)
+        if self._served is not None:  # at the start, lists come first: `warm_up_events` follows
+            warm_up_events(model, served.form)
         return self._observe(served)
 
     def _observe(self, served: ServedModel) -> ServedModel:

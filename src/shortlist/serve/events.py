@@ -208,10 +208,15 @@ def with_events(model: Recommender, events: Events) -> Recommender:
 
 
 @limit_threads(1)
-def warm_up(model: Recommender, form: EventForm) -> None:
-    """Compute lists before and after an event, so that everything they need is compiled and prepared."""
+def warm_up(model: Recommender) -> None:
+    """Compute a few lists, so that everything they need is compiled and prepared."""
     model.prepare()
     model.recommend(spread_users(model, TRIAL_USERS))
+
+
+@limit_threads(1)
+def warm_up_events(model: Recommender, form: EventForm) -> None:
+    """The same for lists after an event, and for a session."""
     history = model.history_
     if not history.n_rows:
         return

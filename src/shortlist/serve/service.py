@@ -116,6 +116,8 @@ class Service:
 
     def _follow(self) -> None:
         """Look for activations and events, and write the counters."""
+        with suppress(Exception):  # an event or a session that fails later says why
+            self.deployment.warm_up_events()
         flushed = time.monotonic() - FLUSH_SECONDS
         while not self._stop.wait(self.config.poll):
             try:
