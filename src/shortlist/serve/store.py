@@ -458,13 +458,13 @@ class StoreWriter:
                 closed = self._closed
                 waiting = [self._events.popleft() for _ in range(len(self._events))]
             self._write_events(waiting)
-            if self._dropped:
-                problem, self._dropped = f"{self._dropped:,} lists could not be logged", 0
-                write_log({"level": "error", "task": "log lists", "problem": problem})
             if self._is_away:
                 time.sleep(AGAIN_SECONDS)
             else:
                 self._write_lists(everything=closed)
+            if self._dropped:
+                problem, self._dropped = f"{self._dropped:,} lists could not be logged", 0
+                write_log({"level": "error", "task": "log lists", "problem": problem})
 
     def _write_events(self, waiting: list[EventBatch]) -> None:
         """Store the events of several requests; if one cannot be stored, the others are."""
