@@ -272,7 +272,7 @@ def test_several_arms_share_the_error(users):
 
 
 def test_days_that_contradict_each_other_give_no_verdict_about_a_rate():
-    """The exact interval takes the place of one that has too few users, not of one that contradicts itself."""
+    """The exact interval replaces one that has too few users, not one that contradicts itself."""
     rng = np.random.default_rng(0)
     arm = rng.random(16_000) < 0.5
     rate = np.where(arm, np.where(np.arange(16_000) < 3_000, 0.9, 0.3), 0.5)
