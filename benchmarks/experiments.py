@@ -171,7 +171,7 @@ def measure_power(runs):
 
 
 # ---------------------------------------------------------------------- what a service makes of it
-class Shop:
+class ShopFiles:
     """Users of a shop, with a model file of all events and one of the first two of each user."""
 
     def __init__(self, folder):
@@ -297,7 +297,7 @@ def measure_service(runs, before):
     done = before.get("runs", 0)
     cells = {json.dumps(row["case"]): row for row in before.get("cells", [])}
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
-        shop, store = Shop(Path(folder)), EventStore(f"sqlite:///{folder}/events.sqlite")
+        shop, store = ShopFiles(Path(folder)), EventStore(f"sqlite:///{folder}/events.sqlite")
         store.create()
         experiments = Experiments(store)
         for number in range(done, runs):
