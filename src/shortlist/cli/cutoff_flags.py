@@ -1,21 +1,22 @@
 """Flags that decide who gets an empty list: coverage, floor, gain and cost, precision and confidence."""
 
+import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from shortlist import MODEL_MODULES
 from shortlist.cli.flags import flag_of, join_flags
 from shortlist.core.metrics import Money, metrics_to_optimize
 from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedValue, Guarantee
 from shortlist.cutoff.expected import ExpectedUtility
 from shortlist.errors import ConfigError, warn
-from shortlist.models.base import model_names
 
 if TYPE_CHECKING:
     from shortlist.models.base import Recommender
 
-CUTOFFS = Cutoff.classes()
+CUTOFFS = Cutoff.classes()  # which imports the packages that have some, or models, by entry points
 if TYPE_CHECKING:
     CutoffName = str
     MetricName = str
@@ -23,7 +24,12 @@ if TYPE_CHECKING:
 else:  # with those of other packages
     CutoffName = Literal["auto", *CUTOFFS, "none"]
     MetricName = Literal[metrics_to_optimize()]
-    ModelName = Literal[tuple(name for name in model_names() if name != "PrecomputedScores")]
+    MODELS = list(MODEL_MODULES)
+    if "shortlist.models.base" in sys.modules:  # else no package has models
+        from shortlist.models.base import model_names
+
+        MODELS = model_names()
+    ModelName = Literal[tuple(name for name in MODELS if name != "PrecomputedScores")]
 GROUP = Group("When a list stays empty", sort_key=7)
 RULES = {  # the flags that belong together, and the cutoffs that have them
     flags: tuple(name for name, kind in CUTOFFS.items() if flags[0] in kind.flags)

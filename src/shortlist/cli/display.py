@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shortlist.data.lists import REASON_TEXT
 from shortlist.errors import DataError
 from shortlist.text import printable
 
@@ -73,6 +72,8 @@ def list_table(
     from rich import box
     from rich.table import Table
     from rich.text import Text
+
+    from shortlist.data.lists import REASON_TEXT
 
     length = f"{len(ranked)} item{'' if len(ranked) == 1 else 's'}"
     # two lines, because a title is not wider than its table
@@ -150,6 +151,8 @@ def count_empty(summary: "pl.DataFrame") -> dict[str, int]:
 
 def describe_empty(empty: dict[str, int], n_lists: int, n_users: int | None = None) -> str:
     """How many users get a list, and why the others get none; `n_users` if the lists are a sample."""
+    from shortlist.data.lists import REASON_TEXT
+
     total = sum(empty.values())
     reasons = "; ".join(f"{count:,} {name} ({REASON_TEXT.get(name, name)})" for name, count in empty.items())
     others = f"; {total:,} get none: {reasons}" if total else ""

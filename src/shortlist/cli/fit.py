@@ -1,4 +1,7 @@
-"""`shortlist fit`: train a model and save it."""
+"""`shortlist fit`: train a model and save it.
+
+Models and reports are imported when the command runs, so that `--help` does not wait for them.
+"""
 
 import time
 from dataclasses import dataclass
@@ -8,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.auto.fit import add_rows
 from shortlist.auto.progress import show_progress
-from shortlist.auto.validation import build_model, fit_model
 from shortlist.cli.arguments import (
     BY_NAME,
     DEFAULTS,
@@ -43,15 +44,13 @@ from shortlist.core.files import check_writable
 from shortlist.core.metrics import Metric, Money
 from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, InfeasibleError
-from shortlist.models.selection import SelectionReport
-from shortlist.reports.model_report import build_model_report, write_model_report
-from shortlist.split import users_return
 from shortlist.text import printable, redact_uri
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
     from shortlist.models.base import Recommender
+    from shortlist.models.selection import SelectionReport
     from shortlist.split import Split
 
 
@@ -175,6 +174,8 @@ def fit_command(
     fitted = settings.train(train, data)
     tested = fitted
     if report is not None and test is None and split is not None:
+        from shortlist.auto.fit import add_rows
+
         print_note("fitting the chosen model once more, with the test set that took no part in the choice")
         with show_progress(progress_lines()) as display:
             epochs = display.epochs(f"training {type(fitted).__name__}")
@@ -235,13 +236,15 @@ class _Settings:
         """The test set: the last period, last baskets, or random items if few users return."""
         if self.flags.horizon is not None:
             return sl.split.last_period(data, self.flags.horizon)
-        if users_return(data):
+        if sl.split.users_return(data):
             return sl.split.last_basket(data)
         print_note("few users return, so the test set is one item in 5 of each user, drawn at random")
         return sl.split.random_items(data)
 
     def check_stopping_rule(self, data: "Interactions") -> None:
         """Raise ConfigError if lists would end neither at a cutoff nor at a boundary."""
+        from shortlist.auto.validation import build_model
+
         if self.flags.cutoff != "none":
             return
         if (
@@ -252,6 +255,8 @@ class _Settings:
 
     def train(self, rows: "Interactions", data: "Interactions") -> "Recommender":
         """Train on `rows`; the default model is chosen from all of `data`."""
+        from shortlist.auto.validation import build_model, fit_model
+
         models: Any = self.flags.model
         if self.single and self.flags.trials is None:
             models = build_model(*choose_model(self.flags.model, self.params, data))
@@ -277,6 +282,7 @@ class _Settings:
 
     def train_on_spark(self, folder: str, master: str, sample: int) -> "Recommender":
         """Train on a sample of the users of a folder of Parquet files."""
+        from shortlist.auto.validation import build_model
         from shortlist.cli.spark import open_session, read_folder
 
         flags = self.flags
@@ -323,7 +329,7 @@ class _Settings:
 NO_SKILL = 0.005  # an F1 or NDCG on validation below it is hardly better than chance
 
 
-def warn_of_score(selection: SelectionReport) -> None:
+def warn_of_score(selection: "SelectionReport") -> None:
     """Doubt the data if no model predicted or earned anything on validation data."""
     chosen, metric = selection.models[0], Metric.registry[selection.metric]
     score = float(chosen.get("served_score", chosen["score"]))
@@ -358,6 +364,8 @@ def write_test_report(
 
     Returns the sentence on the time of its lists.
     """
+    from shortlist.reports.model_report import build_model_report, write_model_report
+
     assert model.selection_ is not None
     N = model.selection_.models[0]["N"]
     cutoffs: dict[str, Cutoff | Literal["boundary"]] = {f"best fixed N = {N}": FixedN(N=N)}

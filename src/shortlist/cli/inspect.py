@@ -1,10 +1,9 @@
 """`shortlist inspect`: show what a saved model contains, or the parameters of a model by name."""
 
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import shortlist as sl
 from shortlist.cli.arguments import Model
-from shortlist.cli.cutoff_flags import ModelName
 from shortlist.cli.display import lengths_table, sample_lists, summarize_model
 from shortlist.cli.output import Json, show, show_json, show_table
 from shortlist.core.options import describe_options
@@ -27,8 +26,9 @@ def inspect_command(model: Model, /, *, json: Json = False) -> None:
     import numpy as np
 
     from shortlist.core.codec import read_header
+    from shortlist.models.base import model_names
 
-    if str(model) in get_args(ModelName) and not model.exists():
+    if str(model) in model_names() and not model.exists():
         return inspect_class(str(model), json)
     fitted = sl.load_model(model)
     lists = sample_lists(fitted)

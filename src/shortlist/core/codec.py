@@ -37,7 +37,6 @@ import numpy.typing as npt
 import polars as pl
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
-from scipy.sparse import csr_array
 
 from shortlist.core.files import atomic_write, check_writable
 from shortlist.core.options import (
@@ -318,6 +317,8 @@ class MatrixForm(NamedTuple):
     markers: tuple[Any, ...]
 
     def write(self, value: Any, place: str, contents: Contents) -> Any:
+        from scipy.sparse import csr_array
+
         if not isinstance(value, csr_array):
             raise DataError(
                 f"{place} must be a csr_array, got {type(value).__name__}; convert it in `_learn`."
@@ -331,6 +332,8 @@ class MatrixForm(NamedTuple):
         return {"matrix": list(value.shape)}
 
     def read(self, packed: Any, place: str, contents: Contents, scope: Scope) -> Any:
+        from scipy.sparse import csr_array
+
         shape = packed.get("matrix") if isinstance(packed, dict) else None
         if not isinstance(shape, list) or [type(size) for size in shape] != [int, int]:
             raise file_error(place, "must be a sparse matrix")
@@ -528,6 +531,8 @@ def form_of(annotation: Any) -> StoredForm:
     if origin is np.ndarray:
         scalar = get_args(get_args(kind)[1])[0]
         return ArrayForm(None if scalar is Any else np.dtype(scalar), markers)
+    from scipy.sparse import csr_array  # takes a tenth of a second to import
+
     if kind is csr_array:
         return MatrixForm(markers)
     if kind is pl.Series:

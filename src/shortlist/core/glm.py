@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from scipy.linalg import lapack
-from scipy.sparse import csr_array
-from scipy.special import expit
 
 from shortlist.core.codec import Shape, Starts, When
 from shortlist.core.options import FITTED, Count, Estimator, Fraction, NotNegative, Seed
+from shortlist.core.special import expit
 from shortlist.errors import DataError, TrainingError
 from shortlist.kernels.glm import (
     add_curvature,
@@ -21,6 +19,9 @@ from shortlist.kernels.glm import (
     solve_positive,
 )
 from shortlist.types import Doubles, Floats, Longs
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 MAX_STEPS = 100
 MIN_STEP = 1e-6  # share of a Newton step, which is halved until the loss falls
@@ -182,7 +183,7 @@ class AdditiveLogistic(Estimator):
         return eta
 
 
-def fit_item_weights(matrix: csr_array, reg: float) -> Floats:
+def fit_item_weights(matrix: "csr_array", reg: float) -> Floats:
     """(n_items, n_items) weights of EASE: what item i adds to the score of item j; `matrix` holds 0 and 1."""
     gram = np.asfortranarray((matrix.T @ matrix).toarray())
     gram[np.diag_indices_from(gram)] += reg
@@ -194,6 +195,8 @@ def fit_item_weights(matrix: csr_array, reg: float) -> Floats:
 
 def _invert(gram: Any) -> Any:
     """The inverse of a positive definite matrix, by Cholesky in place."""
+    from scipy.linalg import lapack  # takes a tenth of a second to import
+
     upper, failed = lapack.dpotrf(gram, lower=0, overwrite_a=1)
     if not failed:
         upper, failed = lapack.dpotri(upper, lower=0, overwrite_c=1)

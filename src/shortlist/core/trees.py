@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
 
+from shortlist.core.special import expit
 from shortlist.core.threads import map_slices
 from shortlist.errors import ConfigError, ModelFileError
 from shortlist.kernels.leaf_masks import ALL, MAX_LEAVES, SplitIndex, sum_splits

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from shortlist.core.ragged import row_lengths, row_owners
 from shortlist.core.threads import map_slices
@@ -398,6 +397,7 @@ class _Program:
     def solve(self, costs: Doubles) -> Any:
         """Minimize the costs of variables that are 0 or 1; nodes are limited, not time: always the same."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # costs time, and is rarely needed
+        from scipy.sparse import csr_array
 
         rows, columns, values = (np.concatenate(parts) for parts in zip(*self.entries, strict=True))
         limits = np.concatenate(self.limits)

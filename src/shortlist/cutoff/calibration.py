@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from scipy.special import expit
 
 from shortlist.core.codec import Ascending, Shape, When, file_error
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Count, Seed
+from shortlist.core.special import expit
 from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, SavedEstimator
 from shortlist.cutoff.candidates import AnyScores, label_candidates, top_candidates
@@ -272,7 +272,8 @@ class Calibration(SavedEstimator):
         if method == "isotonic":
             return isotonic_predict(self.steps_, self.heights_, values)
         if method == "platt":
-            return expit(self.logistic_.log_odds(values[:, None]))
+            probabilities: Doubles = expit(self.logistic_.log_odds(values[:, None]))
+            return probabilities
         if self.uses_history_ and history is None:
             raise DataError(
                 f"calibration {method!r} was fitted with a history and needs one to predict; pass history=."

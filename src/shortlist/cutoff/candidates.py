@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
 
 from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.data.ids import UNKNOWN, IdMap
@@ -83,6 +82,8 @@ def top_candidates(
         )
     if callable(scores):
         return _from_function(scores, user_ids, item_ids, users, n_candidates)
+    from scipy.sparse import csr_array, issparse  # takes a tenth of a second to import
+
     if issparse(scores):
         return _from_sparse(csr_array(cast(Any, scores)), user_ids, item_ids, n_candidates)
     return _from_dense(_to_matrix(scores), user_ids, item_ids, n_candidates)

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from scipy.special import bdtr
 
 from shortlist.core.codec import MayBeInfinite, Shape
 from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Confidence, Rare, Seed, Whole
+from shortlist.core.special import binomial_tail
 from shortlist.cutoff.base import CutLists
 from shortlist.cutoff.candidates import AnyScores
 from shortlist.cutoff.threshold import ThresholdCutoff, compared_values, count_above
@@ -311,7 +311,7 @@ class Guarantee(ThresholdCutoff):
 
     def _p_value_of_basket(self, losses: Doubles, limit: float, share: float) -> float:
         if self.max_empty is not None:  # losses of 0 and 1: exact
-            return float(bdtr(losses.sum(), losses.size, limit)) if losses.size else 1.0
+            return binomial_tail(losses.sum(), losses.size, limit) if losses.size else 1.0
         return float(np.exp(-bet_on_losses(losses, limit, share * (1 - self.confidence))))
 
     def _describe_best(self, tested: Tested) -> str:

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit
 
 from shortlist.core.codec import Ascending, MayBeMissing, Shape, When, file_error
 from shortlist.core.glm import AdditiveLogistic
 from shortlist.core.options import FITTED, AtLeast, Positive, Probability
+from shortlist.core.special import expit
 from shortlist.cutoff.base import CutLists, Cutoff
 from shortlist.cutoff.calibration import Calibration, bounded_scores, score_range
 from shortlist.cutoff.regression import UtilityRegression, shape_ranks
