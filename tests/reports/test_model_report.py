@@ -221,7 +221,8 @@ def test_lists_are_compared_at_the_same_volume(report):
 def test_empty_lists_are_explained(report):
     share = 1 - report.selected.cover_ratio
     assert share > 0
-    assert report.describe_empty().startswith(f"{share:.1%} of the lists are empty")
+    n_empty, n_users = int((report.selected.lengths == 0).sum()), report.selected.n_users
+    assert report.describe_empty().startswith(f"{n_empty} of {n_users} users ({share:.1%}) get an empty list")
     full = replace(report, lists=report.lists | {report.main: report.lists["fixed"]})
     assert full.describe_empty() == "Every user gets a list."
 

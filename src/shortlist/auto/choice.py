@@ -2,12 +2,11 @@
 
 In order:
 
-1. `StagedSearch.run` fits every suitable model with its default settings on a small sample of the users.
-2. Models that are not far behind are fitted on a larger sample, and those close to the best also with random
-   settings.
-3. The best few are fitted on up to a million rows. No model is fitted again where the samples are the same.
+1. `StagedSearch.run` fits every suitable model with its default settings on a sample of the users.
+2. Models close to the best are fitted with random settings, too.
+3. The best few are fitted on up to a million rows, unless the sample has all users.
 4. `choose_jointly` chooses a cutoff for each of the best few by cross-validation. The model with the best
-   score as served is selected; among models within the noise, the one that is best over three metrics.
+   score with its cutoff is selected; among models within the noise, the one that is best over three metrics.
 5. `score_held_out` repeats step 4 on each half of the users and scores it on the other half.
 6. `confirm_jointly` keeps the best fixed N unless the choice beats it there.
 """
@@ -44,13 +43,12 @@ from shortlist.models.counting import MOST_OFTEN, most_often
 from shortlist.models.search_space import Space, draw
 from shortlist.types import Doubles, Longs
 
-SAMPLES = (30_000, 200_000, 1_000_000)  # rows of the users on whom each stage validates
+SAMPLES = (100_000, 1_000_000)  # rows of the users on whom all models and the best ones are validated
 MIN_ROWS = 300  # from which models are tried that take several times as long as others
-HOPEFUL = 0.8  # share of the best score from which a model takes part in the second stage
-CLOSE = 0.95  # the same, from which it is also tried with random settings
+CLOSE = 0.95  # share of the best score from which a model is also tried with random settings
 REACH = 0.9  # the same, from which it takes part in the last stage and is compared with its cutoffs
 FINALISTS = 3  # models that do
-N_STAGES = 5  # three samples, other settings, and the last fit on all data
+N_STAGES = 4  # two samples, other settings in between, and the last fit on all data
 NOISE = 2.0  # standard errors of a difference that are within the noise of validation
 SHOWN = 20  # items per list for the other metrics that are compared
 RESAMPLES = 2_000  # of the test against the same length for everyone
@@ -99,7 +97,7 @@ class StagedSearch:
         self.skipped: dict[str, str] = {}
         self.start = time.monotonic()
         holdout = self.case.holdout
-        self.small, self.medium, self.large = (holdout.sample(n_rows, self.seed) for n_rows in SAMPLES)
+        self.small, self.large = (holdout.sample(n_rows, self.seed) for n_rows in SAMPLES)
 
     def run(self) -> list[ModelTrial]:
         """The arms of the last stage, in the order of the candidates."""
@@ -109,22 +107,19 @@ class StagedSearch:
             raise DataError(
                 f"no candidate model can be fitted on this data ({reasons[:200]}); pass other models."
             )
-        if self.medium is not self.small and not self._is_late():
-            arms = self._validate(self._drop(arms, HOPEFUL, len(arms)), self.medium, 1) or arms
-        arms += self._validate(self._other_settings(arms), arms[0].result.holdout, 2)
+        arms += self._validate(self._other_settings(arms), self.small, 1)
         for arm in best_settings(arms):
             if arm.trial:
                 self._show(arm)
-        if self.large is not self.medium and not self._is_late():
-            arms = self._validate(self._drop(best_settings(arms), REACH, FINALISTS), self.large, 3) or arms
+        if self.large is not self.small and not self._is_late():
+            arms = self._validate(self._leading(best_settings(arms)), self.large, 2) or arms
         return sorted(arms, key=lambda arm: (arm.number, arm.trial))
 
     def fresh_users(self, last: Holdout) -> Longs:
-        """Positions of the users of the last sample who took no part in earlier, smaller ones."""
+        """Positions of the users of the last sample who took no part in a smaller one."""
         seen = np.zeros(last.truth.n_users, np.bool_)
-        for sample in (self.small, self.medium):
-            if sample.history.n_rows < last.history.n_rows:
-                seen[sample.users] = True
+        if last is not self.small:
+            seen[self.small.users] = True
         return np.flatnonzero(~seen[last.users])
 
     def _default_arms(self) -> list[ModelTrial]:
@@ -169,18 +164,17 @@ class StagedSearch:
             model.set_params(seed=self.seed)
         return ModelTrial(number, name, trial, params, model, self.case)
 
-    def _drop(self, arms: list[ModelTrial], share: float, n_models: int) -> list[ModelTrial]:
-        """The best arms with at least this share of the best score, the best first."""
-        best = sorted(arms, key=lambda arm: arm.result.rank, reverse=True)
-        staying = [arm for arm in best[:n_models] if arm.score >= share * best[0].score]
-        text = Metric.registry[self.case.metric].text
-        for arm in best[len(staying) :]:
-            self._skip(
-                arm.name,
-                f"{text(arm.score)} for {arm.result.holdout.users.size:,} users, where {best[0].name} has "
-                f"{text(best[0].score)}",
-            )
-        return staying
+    def _leading(self, arms: list[ModelTrial]) -> list[ModelTrial]:
+        """The arms of the last stage, the best first."""
+        leading = find_finalists([arm.result for arm in arms])
+        best, text = max(arms, key=lambda arm: arm.result.rank), Metric.registry[self.case.metric].text
+        for number, arm in enumerate(arms):
+            if number not in leading:
+                users = f"{arm.result.holdout.users.size:,} users"
+                self._skip(
+                    arm.name, f"{text(arm.score)} for {users}, where {best.name} has {text(best.score)}"
+                )
+        return sorted((arms[number] for number in leading), key=lambda arm: arm.result.rank, reverse=True)
 
     def _validate(self, arms: list[ModelTrial], holdout: Holdout, stage: int) -> list[ModelTrial]:
         """The arms with their results on this sample, without those that cannot be fitted, or not in time."""
@@ -244,7 +238,7 @@ class ModelWithCutoff(NamedTuple):
 
     @property
     def score(self) -> float:
-        """The mean metric as served."""
+        """The mean metric."""
         return float(self.values.mean())
 
     @property
@@ -272,7 +266,7 @@ class JointChoice(NamedTuple):
     """The selected model and cutoff, and the models it was compared with."""
 
     served: ModelWithCutoff
-    compared: dict[int, dict[str, float]]  # by position of the model: its scores as served and at 20 items
+    compared: dict[int, dict[str, float]]  # by position of the model: with its cutoff, and at 20 items
     reason: str  # why this model
     arms: Sequence[ModelTrial] = ()  # the best settings of each model of the last stage
     held_out: dict[str, Any] | None = None  # the score on users that took no part in choosing
@@ -299,7 +293,7 @@ def find_finalists(validated: Sequence[Validation]) -> list[int]:
 
 
 def choose_jointly(validated: Sequence[Validation], cutoff: CutoffArgument) -> JointChoice:
-    """The model and cutoff with the highest score as served; within the noise, over three metrics."""
+    """The model and cutoff with the highest score; within the noise, over three metrics."""
     numbers = find_finalists(validated)
     finalists = [_end_lists(validated[number], cutoff) for number in numbers]
     others = [_other_metrics(finalist.validation) for finalist in finalists]
@@ -315,18 +309,20 @@ def choose_jointly(validated: Sequence[Validation], cutoff: CutoffArgument) -> J
 
 
 def _prefer(finalists: list[ModelWithCutoff], scores: list[list[float]]) -> tuple[ModelWithCutoff, str]:
-    """The best model as served, or of those within its noise the best over all metrics; and why."""
+    """The best model with its cutoff, or of those within its noise the best over all metrics; and why."""
     best = max(finalists, key=lambda finalist: finalist.score)
     close = [number for number, finalist in enumerate(finalists) if _is_noise(best.values - finalist.values)]
     if len(close) == 1:
         return best, ""
-    leading = np.max([scores[number] for number in close], axis=0)
-    shares = [float(np.mean(np.where(leading > 0, scores[number] / leading, 1.0))) for number in close]
+    table = np.array([scores[number] for number in close])
+    leading = table.max(axis=0)
+    counted = leading > 0  # where all earn nothing, what users take of as many items decides
+    shares = (table[:, counted] / leading[counted]).mean(axis=1) if counted.any() else np.ones(len(close))
     selected = finalists[close[int(np.argmax(shares))]]
-    names = " and ".join(finalists[number].name for number in close)
+    names = " and ".join(", ".join(finalists[number].name for number in close).rsplit(", ", 1))
     return selected, (
-        f"the scores of {names} as served differ by less than {NOISE:g} standard errors; {selected.name} is "
-        f"the best over three metrics"
+        f"the scores of {names}, each with its cutoff, differ by less than {NOISE:g} standard errors; "
+        f"{selected.name} is the best over these, and recall and NDCG of {SHOWN} items for everyone"
     )
 
 

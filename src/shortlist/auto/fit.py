@@ -32,10 +32,10 @@ from shortlist.errors import ConfigError, DataError, warn
 from shortlist.models.base import Recommender, is_tried, model_names
 from shortlist.models.counting import Popularity
 from shortlist.models.selection import SelectionReport
-from shortlist.recommend.request import warn_if_all_empty
 from shortlist.split import Split
 
 TRIALS = {"quick": 1, "default": 4}
+NO_SKILL = 0.005  # an F1 or NDCG on validation below it is hardly better than chance
 N_CANDIDATES = 50  # per user; also the largest fixed N
 SIMPLEST_FIRST = (
     *("Popularity", "PersonalFrequency", "DKHRM"),
@@ -78,11 +78,11 @@ def fit(
 
     The last basket of each user is held out (or a random share of each user's items, if few users return);
     `validation` selects another way.
-    Every candidate model is fitted with its default settings on the rest of a small sample of the users.
-    Models that are not far behind are fitted on a larger sample, those that reach 95% of the best one also
-    with random settings. The best ones, at most three, are fitted on up to a million rows and compared by
-    what they would serve: for each a cutoff is selected on the same data with `choose_cutoff`, and the model
-    and cutoff with the highest metric are selected together. Among models whose scores differ by less than
+    Every candidate model is fitted with its default settings on the rest of a sample of the users, of about
+    100,000 rows; models that reach 95% of the best one also with random settings. The best ones, at most
+    three, are fitted on up to a million rows and compared by what they would serve: for each a cutoff is
+    selected on the same data with `choose_cutoff`, and the model and cutoff with the highest metric are
+    selected together. Among models whose scores differ by less than
     two standard errors, the one that is best over this metric, recall and NDCG at 20 items is selected. A
     fixed N is used if no other cutoff is better. Finally the model is fitted on all data, for the best number
     of epochs. The result depends only on the data, the seed and the arguments, unless `minutes` ends the
@@ -212,7 +212,7 @@ def fit(
             served = served._replace(cutoff=tested)
         else:
             model = served.validation.refit(data, progress=epochs)
-            _warn_if_all_empty(served)
+            _warn_of_score(served)
         _show_choice(display, served, choice.held_out)
     keep_groups(model, content)
     report = _report(search, choice, served)
@@ -368,11 +368,20 @@ def _with_content(candidates: list[str | Recommender], optional: bool) -> list[s
 
 
 # ------------------------------------------------------------------ the report
-def _warn_if_all_empty(served: ModelWithCutoff) -> None:
-    """Issue a DataWarning if no validation user would get a list."""
-    if served.cutoff is not None or served.validation.model.has_boundary:
-        lists = served.lists(served.validation)
-        warn_if_all_empty(served.name, lists.reason, lists.items.size)
+def _warn_of_score(served: ModelWithCutoff) -> None:
+    """Issue a DataWarning if no model predicted or earned anything on validation data."""
+    metric = Metric.registry[served.validation.metric]
+    score = f"({metric.title} {metric.text(served.score)} on validation data)"
+    if metric.needs_money and served.score <= 0:
+        warn(
+            f"no lists earn more than showing nothing {score}; check gain and cost, and who is validated "
+            "(users)."
+        )
+    elif not metric.needs_money and served.score < NO_SKILL:
+        warn(
+            f"the best model predicts almost nothing {score}; check which columns are the user, the item and "
+            "the basket (shortlist check)."
+        )
 
 
 def _report(search: StagedSearch, choice: JointChoice, served: ModelWithCutoff) -> SelectionReport:

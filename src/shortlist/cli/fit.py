@@ -4,6 +4,7 @@ Models and reports are imported when the command runs, so that `--help` does not
 """
 
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -41,16 +42,15 @@ from shortlist.cli.flags import RARE_FLAGS
 from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.core.codec import check_model_path
 from shortlist.core.files import check_writable
-from shortlist.core.metrics import Metric, Money
-from shortlist.cutoff import Budget, Cutoff, ExpectedF1, ExpectedNDCG, ExpectedValue, FixedN
-from shortlist.errors import ConfigError, InfeasibleError
+from shortlist.core.metrics import Money
+from shortlist.cutoff import Budget, Cutoff, ExpectedValue, FixedN
+from shortlist.errors import ConfigError, DataWarning, InfeasibleError
 from shortlist.text import printable, redact_uri
 
 if TYPE_CHECKING:
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
     from shortlist.models.base import Recommender
-    from shortlist.models.selection import SelectionReport
     from shortlist.split import Split
 
 
@@ -70,7 +70,7 @@ class FitFlags:
     metric
         Metric for choosing the model and the cutoff; value with --gain and --cost, else f1.
     cutoff
-        Cutoff; auto: the best on validation data; for a single model, ExpectedF1.
+        Cutoff; auto: the best on validation data, or a fixed N if none is better.
     seen
         Whether items from the history may be recommended.
     validation
@@ -307,7 +307,7 @@ class _Settings:
             "metric": self.metric,
             "gain": None if money is None else money.gain,
             "cost": None if money is None else money.cost,
-            "cutoff": self._cutoff(self.single and trials is None),
+            "cutoff": self._cutoff(),
             "filter_seen": self.filter_seen,
             "budget": 1 if trials is None else trials,
             "horizon": self.flags.horizon,
@@ -315,35 +315,13 @@ class _Settings:
             "items": self.items,
         }
 
-    def _cutoff(self, single: bool) -> Cutoff | Literal["auto"] | None:
-        """The unfitted cutoff; one model gets the one of its metric by default."""
+    def _cutoff(self) -> Cutoff | Literal["auto"] | None:
+        """The unfitted cutoff, or that cutoffs are compared; also with money, which says none by itself."""
         if self.flags.cutoff == "none":
             return None
-        if not single and self.flags.cutoff == "auto" and (self.chosen is None or self.metric == "value"):
-            return "auto"  # with money, fixed lengths and several calibrations are compared
-        if self.chosen is not None:
-            return self.chosen
-        return ExpectedNDCG() if self.metric == "ndcg" else ExpectedF1()
-
-
-NO_SKILL = 0.005  # an F1 or NDCG on validation below it is hardly better than chance
-
-
-def warn_of_score(selection: "SelectionReport") -> None:
-    """Doubt the data if no model predicted or earned anything on validation data."""
-    chosen, metric = selection.models[0], Metric.registry[selection.metric]
-    score = float(chosen.get("served_score", chosen["score"]))
-    if metric.needs_money and score <= 0:
-        print_note(
-            f"warning: no lists earn more than showing nothing ({metric.title} {metric.text(score)} on "
-            "validation data); check --gain and --cost, and who is validated (--users)."
-        )
-    elif not metric.needs_money and score < NO_SKILL:
-        print_note(
-            f"warning: the best model predicts almost nothing ({metric.title} {score:.4f} on validation "
-            "data); check which columns are the user, the item and the basket (shortlist check, --user_id, "
-            "--item_id, --basket_id)."
-        )
+        if self.chosen is None or (self.flags.cutoff == "auto" and isinstance(self.chosen, ExpectedValue)):
+            return "auto"
+        return self.chosen
 
 
 def boundary_name(model: "Recommender") -> str:
@@ -393,14 +371,16 @@ def write_test_report(
 
 def print_summary(model: "Recommender", path: Path, report: Path | None, seconds: float, json: bool) -> None:
     """Print what was trained, why it was chosen, and the next command."""
-    lists = sample_lists(model)
+    with warnings.catch_warnings():
+        if model.selection_ is not None:  # the choice has warned of empty lists
+            warnings.simplefilter("ignore", DataWarning)
+        lists = sample_lists(model)
     about = summarize_model(model, path) | {"seconds": seconds}
     about["empty_lists"] = None if lists is None else count_empty(lists.summary())
     if json:
         return show_json(about if report is None else about | {"report": str(report)})
     if model.selection_ is not None:
         show(model.selection_)
-        warn_of_score(model.selection_)
     name = printable(path)
     other = boundary_name(model) if model.has_boundary else "none; shortlist recommend needs --N"
     rule = about["stopping_rule"] or other

@@ -270,7 +270,7 @@ def length_chart(
 ) -> str:
     """Number of users with a list of 0, 1, 2 … items; the last count is that of all longer lists."""
     labels = [str(k) for k in range(len(counts) - 1)] + [f">{len(counts) - 2}"]
-    return bar_chart(title, "K (items in the list)", "users", labels, counts, style, mark=mark)
+    return bar_chart(title, "items in the list", "users", labels, counts, style, mark=mark)
 
 
 def span_chart(title: str, x_label: str, spans: Sequence[Span]) -> str:

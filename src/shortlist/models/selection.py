@@ -50,7 +50,7 @@ class SelectionReport:
     horizon
         How long the held-out period is, such as `"604800s"`; None if baskets were held out.
     model_reason
-        Why the first model was selected, if its score as served is within the noise of another one's.
+        Why the first model was selected, if its score with a cutoff is within the noise of another one's.
 
     Notes
     -----
@@ -121,21 +121,17 @@ class SelectionReport:
         if self.held_out is not None:
             metric, held_out = self._metric, self.held_out
             chosen = list(dict.fromkeys(held_out["choices"]))
-            halves = (
-                f"both halves chose {chosen[0]}"
-                if len(chosen) == 1
-                else f"the halves chose {' and '.join(chosen)}"
-            )
             lines.append(
                 f"{metric.title[0].upper()}{metric.title[1:]} on users that took no part in choosing: "
                 f"{metric.text(held_out['score'])}, standard error {metric.text(held_out['standard_error'])} "
-                f"({held_out['n_users']:,} users; {halves})."
+                f"({held_out['n_users']:,} users, each half with what the other half chose: "
+                f"{' and '.join(chosen)})."
             )
             for row in held_out.get("baselines", ()):
                 low, high = metric.text(row["low"], "+"), metric.text(row["high"], "+")
                 lines.append(
-                    f"{row['name']}: {metric.text(row['score'])}, a difference of "
-                    f"{metric.text(row['difference'], '+')} [{low}, {high}]."
+                    f"{row['name']}: {metric.text(row['score'])}, the difference is "
+                    f"{metric.text(row['difference'], '+')} (95% interval {low} to {high})."
                 )
         return lines
 
@@ -153,7 +149,7 @@ class SelectionReport:
         }
         if any("served_score" in row for row in self.models):
             served = [row.get("served_score") for row in self.models]
-            models[f"{title} as served"] = ["" if value is None else text(value) for value in served]
+            models[f"{title} with a cutoff"] = ["" if value is None else text(value) for value in served]
         for name, head in (("recall", "recall@20"), ("ndcg", "NDCG@20")):
             if any(name in row for row in self.models):
                 models[head] = [f"{row[name]:.4f}" if name in row else "" for row in self.models]

@@ -14,7 +14,7 @@ import shortlist as sl
 from shortlist.core.charts import Mark, Series, legend, length_chart, line_chart
 from shortlist.core.files import write_text
 from shortlist.core.metrics import PER_USERS, ListValue, Metric, Money
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, are_calibrated
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
@@ -237,10 +237,10 @@ class ModelReport:
         volume, n = self.volume_test, PER_USERS
         sentences = [
             f"Of 100 items shown, {self.selected.hits_per_100:.0f} are in the {self.outcome}; with one "
-            f"length for everyone and as many items, {self.same_volume.hits_per_100:.0f}. Per 1,000 users: "
-            f"{n * self.selected.mean('hits'):,.0f} and {n * self.same_volume.mean('hits'):,.0f} hits, a "
-            f"difference of {n * volume.difference:+,.0f} (95% interval {n * volume.low:+,.0f} to "
-            f"{n * volume.high:+,.0f})."
+            f"length for everyone and as many items, {self.same_volume.hits_per_100:.0f}. Of the items shown "
+            f"to 1,000 users, these are {n * self.selected.mean('hits'):,.0f} and "
+            f"{n * self.same_volume.mean('hits'):,.0f}, a difference of {n * volume.difference:+,.0f} (95% "
+            f"interval {n * volume.low:+,.0f} to {n * volume.high:+,.0f})."
         ]
         return sentences if self.money is None else [self._earned(), *sentences]
 
@@ -270,13 +270,13 @@ class ModelReport:
 
     def describe_empty(self) -> str:
         """How many lists are empty, and what that means."""
-        share = 1 - self.selected.cover_ratio
-        if not share:
-            return "Every user gets a list."
         empty = self.selected.lengths == 0
+        if not empty.any():
+            return "Every user gets a list."
         nothing = float((self.selected.n_relevant[empty] == 0).mean())
         rest = f" Of these users, {nothing:.0%} chose nothing in the {self.outcome}." if nothing else ""
-        return f"{share:.1%} of the lists are empty: no item was worth showing to these users.{rest}"
+        lists = f"{empty.sum():,} of {empty.size:,} users ({empty.mean():.1%}) get an empty list"
+        return f"{lists}: no item was worth showing to them.{rest}"
 
 
 def build_model_report(
@@ -398,8 +398,8 @@ def render_model_report(report: ModelReport) -> str:
     )
 
 
-def _outcomes(report: ModelReport) -> list[tuple[str, list[str]]]:
-    """What the lists bring, beside one length with as many items and the best single length."""
+def _outcomes(report: ModelReport) -> tuple[list[str], list[tuple[str, list[str]]]]:
+    """What the lists bring, beside as many items of one length, the best single length and a simple rule."""
 
     def recall(of: Report) -> float:
         return float(100 * of.hits.sum() / max(of.n_relevant.sum(), 1))
@@ -413,8 +413,12 @@ def _outcomes(report: ModelReport) -> list[tuple[str, list[str]]]:
     ]
     if report.money is not None:
         figures.insert(0, ("earned per 1,000 users", lambda of: ListValue.text(of.mean("value"))))
-    reports = report.selected, report.same_volume, report.fixed
-    return [(name, [figure(of) for of in reports]) for name, figure in figures]
+    reports = {
+        "individual length": report.selected,
+        "one length, as many items": report.same_volume,
+        report.same: report.fixed,
+    } | {name: of for name, of in report.reports.items() if name.startswith(MOST_OFTEN)}
+    return list(reports), [(name, [figure(of) for of in reports.values()]) for name, figure in figures]
 
 
 def _held_out(model: Recommender) -> dict[str, Any] | None:
@@ -437,7 +441,7 @@ def _hits_figure(report: ModelReport) -> str:
     chart = line_chart(
         "Of 100 items shown, how many are wanted",
         "items per user",
-        "hits per 100 items shown",
+        "wanted items per 100 shown",
         [Series(names[1], N, curve.tolist(), 1, dotted=False), Series(names[0], [length], [hits], 0)],
         marks=[Mark(length, hits, f"{hits:.1f}")],
     )
@@ -448,7 +452,7 @@ def _length_figure(report: ModelReport) -> str:
     """How many users get lists of each length."""
     longest = min(report.max_items, max(int(report.selected.lengths.max(initial=0)), report.N))
     counts = np.bincount(np.minimum(report.selected.lengths, longest + 1), minlength=longest + 2)
-    mark = (float(min(report.N, longest + 1)), f"fixed N = {report.fixed_text}")
+    mark = (float(min(report.N, longest + 1)), f"{report.fixed_text} for everyone")
     return length_chart("List length", counts.tolist(), 0, mark=mark)
 
 
@@ -494,9 +498,9 @@ def _reason(reason: str) -> str:
 def _user(report: ModelReport, cut_list: RankedList, name: Callable[[Any], str]) -> dict[str, Any]:
     """One example user: history, test basket, list, and the items below its end."""
     ranked, basket = report.top_candidates[cut_list.user_id], items_of(cut_list.user_id, report.truth)
-    probabilities = (
-        {} if ranked.probabilities is None else dict(zip(ranked.items, ranked.probabilities, strict=True))
-    )
+    probabilities: dict[Any, float] = {}
+    if ranked.probabilities is not None and are_calibrated(report.cutoff):
+        probabilities = dict(zip(ranked.items, ranked.probabilities, strict=True))
 
     def describe(items: list[Any]) -> list[dict[str, Any]]:
         return [
