@@ -1,16 +1,19 @@
 """What the first run compiles: every function, in how many specializations, and its processor seconds.
 
-    python benchmarks/compile.py                    # fit 100 rows, the sample; a list of the service
+    python benchmarks/compile.py                    # fit 100 rows, the sample; a list of the service; help
     python benchmarks/compile.py --run rows --all   # one of them, with all functions
 
 Every run starts with an empty cache of compiled code, in a process of its own with one thread. The seconds
 of a function are its own: without those of the functions that it calls, which are compiled in between.
-`second` is the same run once more, with the cache of the first. results/compile.json keeps what was measured.
+`second` is the same run once more, with the cache of the first. `startup`: processor seconds of
+`import shortlist` and of the help of every command, each in a process of its own, the fastest of five, with
+compiled bytecode and without packages that extend shortlist. results/compile.json keeps what was measured.
 """
 
 import argparse
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -22,7 +25,16 @@ from typing import Any
 from machine import RESULTS, describe, save_results
 from numba.core.event import Event, Listener, register
 
-RUNS = ("rows", "sample", "service")
+RUNS = ("rows", "sample", "service", "startup")
+REPEATS = 5
+# as where only shortlist is installed
+ALONE = """
+import importlib.metadata as metadata
+entry_points = metadata.entry_points
+metadata.entry_points = lambda **of: [] if of == {"group": "shortlist"} else entry_points(**of)
+from shortlist.cli import main
+main()
+"""
 N_SHOWN = 25
 
 
@@ -118,6 +130,33 @@ def run_alone(run: str, cache: str, model: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def processor_seconds(words: list[str], folder: str) -> float:
+    """Of a Python process, the fastest of several; the first one writes the bytecode into this folder."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
+    seconds = []
+    for _ in range(1 + REPEATS):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, *words], env=environment, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(seconds[1:])
+
+
+def measure_startup() -> dict[str, float]:
+    """Processor seconds of Python alone, of `import shortlist`, and of every help."""
+    from shortlist.cli.app import COMMANDS
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = {"python": processor_seconds(["-c", "pass"], folder)}
+        found["import shortlist"] = processor_seconds(["-c", "import shortlist"], folder)
+        for command in ("", *COMMANDS):
+            words = [command, "--help"] if command else ["--help"]
+            found[" ".join(["shortlist", *words])] = processor_seconds(["-c", ALONE, *words], folder)
+    for name, seconds in found.items():
+        print(f"{name:<30}{seconds:.2f} s", flush=True)
+    return found
+
+
 def save_model(path: Path) -> None:
     """A model with a cutoff, for the service."""
     import shortlist as sl
@@ -149,6 +188,10 @@ def main() -> None:
     path = RESULTS / "compile.json"
     results = json.loads(path.read_text()) if path.is_file() else {}
     for run in options.run or RUNS:
+        if run == "startup":
+            results[run] = measure_startup()
+            save_results("compile", results)
+            continue
         with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
             model = Path(folder) / "model.shortlist"
             if run == "service":

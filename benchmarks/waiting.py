@@ -6,10 +6,13 @@
 
 Parts: `growth`: fit TwoStage on 0.5 to 20 million generated rows, and its peak memory; `lists`: lists of 20
 for many users at one time, on one thread and on two; `fit`: `sl.fit` on generated and published data, with
-the F1 of its lists on a test set that took no part; `agreement`: the same F1 as a share of that of the best
-model, each model fitted alone. The test set is the last basket of each user, or a fifth of each user's items
-where few users return. `ml-1m-plain` is MovieLens-1M without its times. DATA holds lastfm and citeulike-t,
-each with interactions.parquet, users in the first column and items in the second.
+the F1 of its lists on a test set that took no part; `full`: the same if all models are fitted on all users,
+with random settings; `agreement`: the F1 of `sl.fit` as a share of that of the best model, each model fitted
+alone with its default settings. A model that has less than 95% of the best one's F1 with the first seed is
+not fitted with the others. The test set is the last basket of each user, or a fifth of each user's items
+where few users return. `ml-1m-plain` is MovieLens-1M without its times: a matrix of a million pairs. DATA
+holds lastfm and citeulike-t, each with interactions.parquet, users in the first column and items in the
+second.
 Every measurement runs in a process of its own, after a small run that compiles. Times are processor seconds,
 because other programs may use the machine. results/waiting.json keeps what was measured, part by part.
 """
@@ -25,17 +28,20 @@ import numpy as np
 from machine import RESULTS, describe, peak_mib, reset_peak, save_results
 
 MILLION = 1_000_000
-PARTS = ("lists", "growth", "fit", "agreement")
+PARTS = ("lists", "growth", "fit", "full", "agreement")
 ROWS = {"lists": [0.5], "growth": [0.5, 2.0, 5.0, 20.0], "fit": [0.1, 1.0, 10.0]}  # millions
-PUBLISHED = ["sample", "online-retail", "ta-feng", "ml-1m", "ml-1m-plain"]
-DATA = {"lists": ["online-retail", "ta-feng"], "fit": PUBLISHED, "agreement": PUBLISHED}
+PUBLISHED = ["online-retail", "complete-journey", "ml-1m", "ml-1m-plain"]  # and the matrices, with --folder
+DATA = {
+    "lists": ["online-retail", "ta-feng"],
+    "fit": ["sample", *PUBLISHED],
+    "full": PUBLISHED,
+    "agreement": PUBLISHED,
+}
 MATRICES = ("lastfm", "citeulike-t")
 MAX_USERS = 20_000
 N_SEEDS = 3
-MODELS = (
-    *("Popularity", "PersonalFrequency", "TIFUKNN", "EASE", "GFCF", "ALS", "MatrixBlend"),
-    *("BPRMF", "DKHRM", "TwoStage"),
-)
+CLOSE = 0.95  # share of the best F1 of the first seed from which a model is fitted with the other seeds
+MODELS = ("PersonalFrequency", "TIFUKNN", "EASE", "GFCF", "ALS", "MatrixBlend", "DKHRM", "TwoStage")
 
 
 def generate_shop(n_rows: int, n_items: int = 20_000, seed: int = 0) -> object:
@@ -121,14 +127,24 @@ def measure_lists(data: object) -> dict[str, float]:
     }
 
 
-def measure_fit(data: object, models: object = None, seed: int = 0) -> dict[str, object]:
+def measure_full(data: object) -> dict[str, object]:
+    """The search without stages: every model and setting on all users."""
+    from shortlist.auto import choice
+
+    choice.SAMPLES = (data.n_rows, data.n_rows)
+    return measure_fit(data)
+
+
+def measure_fit(
+    data: object, models: object = None, seed: int = 0, budget: str = "default"
+) -> dict[str, object]:
     """`sl.fit` on all but the test set, and the F1 of its lists there."""
     import shortlist as sl
     from shortlist.split import last_basket, random_items, users_return
 
     split = last_basket(data) if users_return(data) else random_items(data, seed=seed)
     start = time.process_time()
-    model = sl.fit(split.train_valid, models=models, seed=seed)
+    model = sl.fit(split.train_valid, models=models, seed=seed, budget=budget)
     seconds = time.process_time() - start
     users = split.test.users.to_ids(split.test.active_users)
     lists = model.recommend(users, at=split.test)
@@ -142,52 +158,32 @@ def measure_fit(data: object, models: object = None, seed: int = 0) -> dict[str,
     }
 
 
-def measure_agreement(data: object) -> dict[str, object]:
-    """The F1 of the chosen model as a share of that of the best model, each fitted alone."""
-    import shortlist as sl
-    from shortlist.errors import DataError
-
-    rows = []
-    for seed in range(N_SEEDS):
-        chosen = measure_fit(data, seed=seed)
-        alone = {}
-        for name in MODELS:
-            try:
-                alone[name] = measure_fit(data, models=name, seed=seed)["test_f1"]
-            except DataError:
-                continue
-        best = max(alone, key=alone.get)
-        share = chosen["test_f1"] / max(alone[best], chosen["test_f1"])
-        rows.append({"seed": seed, **chosen, "best": best, "share": share, "alone": alone})
-    return {"seconds": sum(row["seconds"] for row in rows), "seeds": rows, "version": sl.__version__}
-
-
-def measure(part: str, name: str, folder: str) -> dict[str, object]:
-    """Compile on a small sample, then measure."""
+def measure(part: str, name: str, folder: str, model: str | None, seed: int) -> dict[str, object]:
+    """Compile on a small sample, then measure; a model alone is fitted with its default settings."""
     import shortlist as sl
 
     sl.set_threads(1)
-    small = sl.load_dataset("sample")
-    if part in ("fit", "agreement"):
-        sl.fit(small)
-        sl.fit(sl.Interactions.from_csr(small.to_csr()))
-    else:
+    small, data = sl.load_dataset("sample"), load(name, folder)
+    if part in ("lists", "growth"):
         sl.TwoStage(n_rounds=5, n_bags=1, n_snapshots=500).fit(small).recommend(N=5)
-    measures = {"lists": measure_lists, "fit": measure_fit, "agreement": measure_agreement}
-    return measures.get(part, measure_two_stage)(load(name, folder))
+        return measure_lists(data) if part == "lists" else measure_two_stage(data)
+    sl.fit(small if data.time is not None else sl.Interactions.from_csr(small.to_csr()), models=model)
+    if part == "full":
+        return measure_full(data)
+    return measure_fit(data, model, seed, "default" if model is None else "quick")
 
 
 # ------------------------------------------------------------------ all of them
-def run_alone(part: str, name: str, folder: str) -> dict[str, object]:
-    """Measure in a process of its own."""
+def run_alone(part: str, name: str, folder: str, model: str = "", seed: int = 0) -> dict[str, object]:
+    """Measure in a process of its own; empty if the model cannot be fitted on this data."""
     done = subprocess.run(
-        [sys.executable, __file__, "--part", part, "--folder", folder, "--measure", name],
+        [sys.executable, __file__, "--part", part, "--folder", folder, "--measure", name, model, str(seed)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        check=True,
-        capture_output=True,
+        check=not model,
+        stdout=subprocess.PIPE,
         text=True,
     )
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout.splitlines()[-1]) if not done.returncode else {}
 
 
 def run_best(part: str, name: str, repeats: int, folder: str) -> dict[str, object]:
@@ -195,6 +191,21 @@ def run_best(part: str, name: str, repeats: int, folder: str) -> dict[str, objec
     best = min((run_alone(part, name, folder) for _ in range(repeats)), key=lambda row: row["seconds"])
     print(part, name, {k: round(v, 4) if isinstance(v, float) else v for k, v in best.items()}, flush=True)
     return best
+
+
+def run_agreement(name: str, folder: str) -> dict[str, object]:
+    """The F1 of the chosen model as a share of that of the best model, each fitted alone."""
+    rows, models = [], MODELS
+    for seed in range(N_SEEDS):
+        chosen = run_alone("fit", name, folder, seed=seed)
+        fitted = {model: run_alone("fit", name, folder, model, seed) for model in models}
+        alone = {model: row["test_f1"] for model, row in fitted.items() if row}
+        best = max(alone, key=alone.get)
+        share = min(chosen["test_f1"] / alone[best], 1.0)
+        rows.append({"seed": seed, **chosen, "best": best, "share": share, "alone": alone})
+        print("agreement", name, seed, chosen["model"], best, round(share, 4), alone, flush=True)
+        models = [model for model in alone if alone[model] >= CLOSE * alone[best]]
+    return {"seconds": sum(row["seconds"] for row in rows), "seeds": rows}
 
 
 def main() -> None:
@@ -205,10 +216,11 @@ def main() -> None:
     parser.add_argument("--data", action="append", help="a published dataset")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--folder", default=".", help="of lastfm and citeulike-t")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(json.dumps(measure(given.part[0], given.measure, given.folder)))
+        name, model, seed = given.measure
+        print(json.dumps(measure(given.part[0], name, given.folder, model or None, int(seed))))
         return
     kept = RESULTS / "waiting.json"
     results = json.loads(kept.read_text()) if kept.is_file() else {}
@@ -216,10 +228,14 @@ def main() -> None:
         wanted = given.rows is not None or given.data is not None
         rows = given.rows or [] if wanted else ROWS.get(part, [])
         names = [*(f"{one:g}" for one in rows), *(given.data or [] if wanted else DATA.get(part, []))]
-        found = {name: run_best(part, name, given.repeats, given.folder) for name in names}
-        results[part] = results.get(part, {}) | found
-        results["machine"] = describe("lightgbm")
-        save_results("waiting", results)
+        for name in names:
+            if part == "agreement":
+                row = run_agreement(name, given.folder)
+            else:
+                row = run_best(part, name, given.repeats, given.folder)
+            results[part] = results.get(part, {}) | {name: row}
+            results["machine"] = describe("lightgbm")
+            save_results("waiting", results)
 
 
 if __name__ == "__main__":

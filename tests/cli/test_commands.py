@@ -40,6 +40,8 @@ def trained(tmp_path_factory):
         str(folder / "model"),
         "--test",
         str(folder / "held.parquet"),
+        "--cutoff",
+        "ExpectedF1",
         *QUICK,
     ]
     assert main(words) == 0
@@ -261,7 +263,8 @@ def test_unordered_data_is_validated_on_random_items(tmp_path, capsys):
     sl.load_dataset("sample").to_frame().select("user_id", "item_id").unique().write_csv(
         tmp_path / "pairs.csv"
     )
-    about = run_json(capsys, "fit", tmp_path / "pairs.csv", "--out", tmp_path / "model", *QUICK)
+    words = ["fit", tmp_path / "pairs.csv", "--cutoff", "ExpectedF1", "--out", tmp_path / "model"]
+    about = run_json(capsys, *words, *QUICK)
     assert (about["class"], about["cutoff"]) == ("DKBPRMF", "ExpectedF1")
 
 

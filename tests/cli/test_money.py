@@ -34,7 +34,7 @@ def test_report_of_money_speaks_of_money(tmp_path, capsys):
     """F1 says that a few items for everyone are better; a margin of 1.50 and a cost of 0.02 do not."""
     page = tmp_path / "report.html"
     flags = ["--gain", "1.5", "--cost", "0.02", "--users", "buyers", "--report", page]
-    assert run(capsys, *FIT, *flags, "--out", tmp_path / "m")[0] == 0
+    assert run(capsys, *FIT, *flags, "--cutoff", "ExpectedValue", "--out", tmp_path / "m")[0] == 0
     title = page.read_text().partition("<h1>")[2].partition("</h1>")[0]
     assert title.startswith("These lists earn more than ")
     assert "match" not in title

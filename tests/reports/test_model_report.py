@@ -258,6 +258,23 @@ def test_everyone_within_a_horizon():
     assert "next basket" not in page
 
 
+def test_percentages_are_shown_only_if_they_were_calibrated(report):
+    def probabilities(cutoff):
+        page = render_model_report(replace(report, cutoff=cutoff))
+        return re.findall(r"<td>[\d.]+%</td></tr>", page.partition("example users")[2].partition("<h2>")[0])
+
+    assert len(probabilities(report.cutoff)) > N_EXAMPLES
+    assert probabilities("boundary") == [], "a model's own probabilities were not fitted to outcomes"
+
+
+def test_the_simple_rule_stands_beside_the_same_number_for_everyone(report):
+    page = Parser(render_model_report(report))
+    titles = page.texts["th"]
+    simple = f"what each user took most often, latest first ({report.N} for everyone)"
+    assert titles.index("individual length") < titles.index(report.same) < titles.index(simple)
+    assert f"{report.evaluate(report.lists[simple]).hits_per_100:.1f}" in page.texts["td"]
+
+
 def test_lists_without_probabilities_have_no_calibration_figure(report):
     bare = {name: replace(one, probabilities=None) for name, one in report.lists.items()}
     candidates = replace(report.top_candidates, probabilities=None)

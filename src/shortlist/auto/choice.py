@@ -118,7 +118,7 @@ class StagedSearch:
     def fresh_users(self, last: Holdout) -> Longs:
         """Positions of the users of the last sample who took no part in a smaller one."""
         seen = np.zeros(last.truth.n_users, np.bool_)
-        if last is not self.small:
+        if self.small.history.n_rows < last.history.n_rows:
             seen[self.small.users] = True
         return np.flatnonzero(~seen[last.users])
 

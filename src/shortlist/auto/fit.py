@@ -32,6 +32,7 @@ from shortlist.errors import ConfigError, DataError, warn
 from shortlist.models.base import Recommender, is_tried, model_names
 from shortlist.models.counting import Popularity
 from shortlist.models.selection import SelectionReport
+from shortlist.recommend.request import warn_if_all_empty
 from shortlist.split import Split
 
 TRIALS = {"quick": 1, "default": 4}
@@ -378,10 +379,13 @@ def _warn_of_score(served: ModelWithCutoff) -> None:
             "(users)."
         )
     elif not metric.needs_money and served.score < NO_SKILL:
-        warn(
-            f"the best model predicts almost nothing {score}; check which columns are the user, the item and "
-            "the basket (shortlist check)."
-        )
+        lists = served.lists(served.validation)
+        warn_if_all_empty(served.name, lists.reason, lists.items.size)
+        if lists.items.size:
+            warn(
+                f"the best model predicts almost nothing {score}; check which columns are the user, the item "
+                "and the basket (shortlist check)."
+            )
 
 
 def _report(search: StagedSearch, choice: JointChoice, served: ModelWithCutoff) -> SelectionReport:

@@ -4,7 +4,6 @@ Models and reports are imported when the command runs, so that `--help` does not
 """
 
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -44,7 +43,7 @@ from shortlist.core.codec import check_model_path
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Money
 from shortlist.cutoff import Budget, Cutoff, ExpectedValue, FixedN
-from shortlist.errors import ConfigError, DataWarning, InfeasibleError
+from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.text import printable, redact_uri
 
 if TYPE_CHECKING:
@@ -371,10 +370,7 @@ def write_test_report(
 
 def print_summary(model: "Recommender", path: Path, report: Path | None, seconds: float, json: bool) -> None:
     """Print what was trained, why it was chosen, and the next command."""
-    with warnings.catch_warnings():
-        if model.selection_ is not None:  # the choice has warned of empty lists
-            warnings.simplefilter("ignore", DataWarning)
-        lists = sample_lists(model)
+    lists = sample_lists(model)
     about = summarize_model(model, path) | {"seconds": seconds}
     about["empty_lists"] = None if lists is None else count_empty(lists.summary())
     if json:

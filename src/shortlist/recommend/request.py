@@ -863,7 +863,7 @@ def warn_if_all_empty(model: str, codes: Codes | None, n_items: int) -> None:
     if not reasons:
         return
     advice = "lower the floor or the threshold of the cutoff, or pass N=10"
-    if reasons == {"value"}:
+    if reasons <= {"value", "top_n"}:  # N = 0 is learned if every length loses money
         advice = "lower the cost or raise the gain, or pass N=10"
     if "no_candidate_above_boundary" in reasons:
         advice = f"train {model} for more epochs, let sl.fit choose a cutoff, or pass N=10"
