@@ -108,11 +108,11 @@ def fit(
     cutoff
         `"auto"` selects a cutoff; an unfitted cutoff is fitted on the validation lists; None sets no cutoff,
         so that lists end at the model's boundary if it has one. With a `Budget`, models are compared by what
-        this many items earn (by default, how many of them users take). A `Guarantee` is tested on 30% of the users,
-        drawn with `seed`: their held-out interactions train, tune and stop no model. The deployed model is
-        the tested one; the held-out interactions are only added to its histories with `observe`. A threshold
-        must pass the same test on up to three earlier baskets of all users (or periods), each predicted by a
-        model that was trained before. With `max_empty`, the lists of all known users count.
+        this many items earn (by default, how many of them users take). A `Guarantee` is tested on 30% of the
+        users, drawn with `seed`: their held-out interactions train, tune and stop no model. The deployed
+        model is the tested one; the held-out interactions are only added to its histories with `observe`. A
+        threshold must pass the same test on up to three earlier baskets of all users (or periods), each
+        predicted by a model that was trained before. With `max_empty`, the lists of all known users count.
     filter_seen
         Whether items from a user's history are excluded from the validation lists. By default they are
         excluded unless users buy items repeatedly.

@@ -339,7 +339,7 @@ class Validation:
         gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
         return evaluate(lists, self.holdout.truth, users=self.holdout.user_ids, gain=gain, cost=cost)
 
-    def values_at(self, N: int) -> Doubles:  # noqa: N803
+    def values_at(self, N: int) -> Doubles:
         """(n_users,) the metric if all lists have N items, or as many on average as the volume allows."""
         by_length = (self.evaluate(self.candidates.head(n)).values(self.metric) for n in (N, max(N - 1, 0)))
         longer, shorter = by_length
@@ -374,7 +374,7 @@ class Validation:
 
     @property
     def N(self) -> int:  # noqa: N802
-        """The fixed N with the highest metric, 0 if every N loses money; with a volume, the N that spends it."""
+        """The best fixed N for the metric, 0 if every N loses money; with a volume, the N that spends it."""
         if self.volume is not None:
             return min(math.ceil(self.volume), self.n_candidates)
         return best_fixed_n(self.curve, self.metric)

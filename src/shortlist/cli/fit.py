@@ -201,7 +201,8 @@ class _Settings:
         self.money = self.cutoff_flags.money()
         self.metric = self.flags.metric or ("f1" if self.money is None else "value")
         self.chosen = build_cutoff(self.flags.cutoff, self.cutoff_flags, self.metric)
-        if isinstance(self.chosen, ExpectedValue | Budget) and self.money is None and self.flags.metric is None:
+        is_open = self.money is None and self.flags.metric is None
+        if is_open and isinstance(self.chosen, ExpectedValue | Budget):
             self.money, self.metric = Money.of(self.chosen.gain, self.chosen.cost), "value"
         self.given = self.params.given()
         self.filter_seen = None if self.flags.seen == "auto" else self.flags.seen == "drop"
