@@ -18,7 +18,7 @@ import numpy as np
 import shortlist as sl
 from reproduction import protocol
 from reproduction.protocol import CAPS, FAIR, HARMONIC, MAX_ITEMS, MAX_LENGTH, MEASURES, METRICS, ORIGINAL
-from shortlist.auto.validation import count_strata, draw_strata
+from shortlist.auto.guaranteed import count_strata, draw_strata
 from shortlist.core.files import write_text
 from shortlist.core.metrics import Metric
 from shortlist.core.threads import open_pool

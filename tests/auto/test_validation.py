@@ -78,8 +78,6 @@ def test_epochs_are_chosen_by_early_stopping_and_refitted():
     assert final.get_params() == model.get_params() | {"n_epochs": found.n_epochs}
     assert final.history_.fingerprint == sample().fingerprint
     assert not model.is_fitted
-    fixed = Validation(model, holdout, n_candidates=10).fit(early_stopping=False)
-    assert fixed.n_epochs == 8
 
 
 def test_models_without_epochs_are_refitted_as_they_are():
@@ -156,7 +154,7 @@ def test_shuffling_events_after_a_time_changes_no_earlier_candidates(name):
     for events in (later, shuffled):
         model = build_model(name, small.get(name, {}))
         holdout = held._replace(later=events)
-        found.append(Validation(model, holdout, n_candidates=10).fit(early_stopping=False).candidates)
+        found.append(Validation(model, holdout, n_candidates=10).fit().candidates)
     truth = held.truth
     times = truth.time[truth.indptr[truth.active_users]]
     assert (times < middle).sum() > 50

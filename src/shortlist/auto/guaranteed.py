@@ -6,24 +6,18 @@ from typing import NamedTuple
 import numpy as np
 
 from shortlist.auto.cutoff_choice import SelectedCutoff
-from shortlist.auto.validation import (
-    EpochProgress,
-    Holdout,
-    Validation,
-    count_strata,
-    draw_strata,
-    earlier_fold,
-)
+from shortlist.auto.validation import EpochProgress, Holdout, Validation, earlier_fold
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
 from shortlist.errors import DataError
 from shortlist.models.base import Recommender
-from shortlist.types import Bools, Ints, Longs
+from shortlist.types import Bools, Doubles, Ints, Longs
 
 N_BASKETS = 4  # the latest baskets or periods, on each of which a guarantee is tested
 TESTED_SHARE = 0.3  # share of the users with held-out interactions on whom the guarantee is tested
 MAX_TESTED_SHARE = 0.6  # the same within one stratum
+STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
 
 
 class GuaranteeData(NamedTuple):
@@ -85,6 +79,43 @@ def draw_like_served(n_baskets: Longs, n_history: Longs, users: Ints, seed: int)
     limit = TESTED_SHARE * users.size
     drawn = draw_strata(weights, n_history[users], [seed, users.size], limit, largest_share=MAX_TESTED_SHARE)
     return users[drawn]
+
+
+def _stratum(n_baskets: Longs) -> Longs:
+    return np.maximum(np.searchsorted(STRATA, n_baskets, side="right") - 1, 0)
+
+
+def count_strata(n_baskets: Longs, weights: Doubles | None = None) -> Doubles:
+    """(n_strata,) number or total weight of histories with these numbers of baskets."""
+    return np.bincount(_stratum(n_baskets), weights, minlength=STRATA.size).astype(np.float64)
+
+
+def draw_strata(
+    weights: Doubles,
+    n_baskets: Longs,
+    seed: list[int],
+    limit: float,
+    *,
+    largest_share: float = 1.0,
+    round_down: bool = False,
+) -> Longs:
+    """Draw histories so that the strata are as frequent as their `weights`; return positions, ascending.
+
+    weights: (n_strata,). n_baskets: (n,) of the available histories. At most `limit` are drawn, and at most
+    `largest_share` of each stratum. Strata without histories are left out.
+    """
+    strata, available = _stratum(n_baskets), count_strata(n_baskets)
+    weights = np.where(available > 0, weights, 0.0)
+    if not weights.sum():
+        weights = available
+    shares = weights / (weights.sum() or 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        limits = np.where(shares > 0, largest_share * available / shares, np.inf)
+    sizes = min(limit, float(limits.min())) * shares
+    sizes = np.floor(sizes + 1e-9) if round_down else np.minimum(np.round(sizes), available)
+    shuffled = np.random.default_rng(seed).permutation(n_baskets.size)
+    parts = [shuffled[strata[shuffled] == s][: int(size)] for s, size in enumerate(sizes)]
+    return np.sort(np.concatenate(parts))
 
 
 def in_history(data: Interactions, history: Interactions) -> Bools:

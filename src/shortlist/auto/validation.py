@@ -34,7 +34,6 @@ HOLD_OUT_ONE_IN = (
 VALIDATIONS = ("last_basket", "by_time")
 MIN_SAMPLE = 200  # users with truth in a sample
 SHOWN = 20  # items per list where models that earn the same are compared by what users take
-STRATA = np.array([1, 2, 3, 5, 9])  # shortest history of each stratum, in baskets
 
 Validating = Literal["last_basket", "by_time"] | Split
 
@@ -232,43 +231,6 @@ def earlier_fold(holdout: Holdout) -> Holdout | None:
     return last_baskets(history)[0] if users_return(history) else None
 
 
-def _stratum(n_baskets: Longs) -> Longs:
-    return np.maximum(np.searchsorted(STRATA, n_baskets, side="right") - 1, 0)
-
-
-def count_strata(n_baskets: Longs, weights: Doubles | None = None) -> Doubles:
-    """(n_strata,) number or total weight of histories with these numbers of baskets."""
-    return np.bincount(_stratum(n_baskets), weights, minlength=STRATA.size).astype(np.float64)
-
-
-def draw_strata(
-    weights: Doubles,
-    n_baskets: Longs,
-    seed: list[int],
-    limit: float,
-    *,
-    largest_share: float = 1.0,
-    round_down: bool = False,
-) -> Longs:
-    """Draw histories so that the strata are as frequent as their `weights`; return positions, ascending.
-
-    weights: (n_strata,). n_baskets: (n,) of the available histories. At most `limit` are drawn, and at most
-    `largest_share` of each stratum. Strata without histories are left out.
-    """
-    strata, available = _stratum(n_baskets), count_strata(n_baskets)
-    weights = np.where(available > 0, weights, 0.0)
-    if not weights.sum():
-        weights = available
-    shares = weights / (weights.sum() or 1.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        limits = np.where(shares > 0, largest_share * available / shares, np.inf)
-    sizes = min(limit, float(limits.min())) * shares
-    sizes = np.floor(sizes + 1e-9) if round_down else np.minimum(np.round(sizes), available)
-    shuffled = np.random.default_rng(seed).permutation(n_baskets.size)
-    parts = [shuffled[strata[shuffled] == s][: int(size)] for s, size in enumerate(sizes)]
-    return np.sort(np.concatenate(parts))
-
-
 def build_model(name: str, params: dict[str, Any]) -> Recommender:
     """Build an unfitted model from its class name and parameters."""
     names = model_names()
@@ -312,10 +274,9 @@ class Validation:
     money: Money | None = None
     volume: float | None = None  # items per list of a budget, at which models are compared
 
-    def fit(self, *, early_stopping: bool = True, progress: EpochProgress | None = None) -> "Validation":
+    def fit(self, *, progress: EpochProgress | None = None) -> "Validation":
         """Fit a clone of the model on the history; candidates and scores are computed on first use."""
-        valid = self.holdout.truth if early_stopping else None
-        history = self.holdout.history
+        history, valid = self.holdout.history, self.holdout.truth
         fitted = fit_model(self.model, history, valid=valid, progress=progress, items=self.items)
         return replace(self, model=fitted, given=None)
 
