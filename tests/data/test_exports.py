@@ -135,12 +135,6 @@ class TestAdvice:
         )
         assert counts(data) == truth(expected)
 
-    @pytest.mark.parametrize("line", [[f"p{k}" for k in range(30)], ["0", "1", "4.5"] * 10])
-    def test_a_matrix(self, tmp_path, line):
-        (tmp_path / "m.csv").write_text(f"{','.join(line)}\n{','.join('1' * 30)}\n")
-        with pytest.raises(DataError, match=r"one row per user and item"):
-            sl.read_interactions(tmp_path / "m.csv")
-
     def test_no_header(self, tmp_path):
         (tmp_path / "m.csv").write_text("1,10,5\n2,11,3\n")
         with pytest.raises(DataError, match=r"header='user_id,item_id") as caught:

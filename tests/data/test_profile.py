@@ -116,17 +116,6 @@ class TestRows:
         assert "item 'shipping' has" in doubt
         assert doubts_of(pl.concat([table, fees]), where="sku <> 'shipping'") == ()
 
-    def test_swapped_by_name(self):
-        (doubt,) = doubts_of(shop(), user_id="sku", item_id="customer")
-        assert "probably swapped" in doubt
-        assert "user_id='customer', item_id='sku'" in doubt
-
-    def test_swapped_by_baskets(self):
-        table = shop().rename({"customer": "a", "sku": "b"}).drop("order_id")
-        assert doubts_of(table, user_id="a", item_id="b") == ()
-        (doubt,) = doubts_of(table, user_id="b", item_id="a")
-        assert "probably swapped" in doubt
-
     def test_times_in_the_future(self):
         table = shop()
         late = table.head(3).with_columns(created_at=pl.datetime(2034, 3, 1), order_id=pl.lit(9999, pl.Int64))

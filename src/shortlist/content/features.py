@@ -174,14 +174,14 @@ def to_numbers(column: pl.Series) -> Doubles:
 def _interpolate(values: Doubles, knots: Doubles) -> csr_array:
     """A value between two knots has a part of both, in unit length; values outside belong to the end."""
     n = values.size
-    given = np.flatnonzero(np.isfinite(values)) if knots.size else np.empty(0, np.int64)
-    clipped = np.clip(values[given], knots[0], knots[-1]) if knots.size else values[given]
+    filled = np.flatnonzero(np.isfinite(values)) if knots.size else np.empty(0, np.int64)
+    clipped = np.clip(values[filled], knots[0], knots[-1]) if knots.size else values[filled]
     left = np.clip(np.searchsorted(knots, clipped, side="right") - 1, 0, max(knots.size - 2, 0))
     right = np.minimum(left + 1, max(knots.size - 1, 0))
-    gap = np.where(right > left, knots[right] - knots[left], 1) if knots.size else np.ones(given.size)
-    share = np.where(right > left, (clipped - knots[left]) / gap, 0) if knots.size else np.zeros(given.size)
+    gap = np.where(right > left, knots[right] - knots[left], 1) if knots.size else np.ones(filled.size)
+    share = np.where(right > left, (clipped - knots[left]) / gap, 0) if knots.size else np.zeros(filled.size)
     norm = np.hypot(share, 1 - share)
-    rows = np.concatenate([given, given])
+    rows = np.concatenate([filled, filled])
     columns = np.concatenate([left, right])
     data = np.concatenate([(1 - share) / norm, share / norm]).astype(np.float32)
     keep = data > 0
@@ -329,9 +329,9 @@ def aligned_names(items: Items, ids: pl.Series, earlier: pl.Series | None) -> pl
     at = items.ids.lookup(ids)
     names = ids.cast(pl.String)
     if items.names is not None:
-        given = items.names.gather(pl.Series(np.maximum(at, 0)))
+        fresh = items.names.gather(pl.Series(np.maximum(at, 0)))
         names = pl.select(
-            pl.when(pl.lit(pl.Series(at >= 0))).then(pl.lit(given)).otherwise(None).fill_null(pl.lit(names))
+            pl.when(pl.lit(pl.Series(at >= 0))).then(pl.lit(fresh)).otherwise(None).fill_null(pl.lit(names))
         ).to_series()
     if earlier is not None:
         names = pl.concat([earlier.rename(names.name), names[len(earlier) :]])

@@ -707,12 +707,13 @@ def _split_series(series: pl.Series) -> dict[str, Array]:
     parts: dict[str, Array] = {}
     if series.null_count():
         parts["valid"] = series.is_not_null().to_numpy()
+        series = series.fill_null("" if series.dtype == pl.String else 0)
     if series.dtype == pl.String:
-        sizes = series.str.len_bytes().fill_null(0).to_numpy()
+        sizes = series.str.len_bytes().to_numpy()
         parts["offsets"] = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        parts["bytes"] = np.frombuffer("".join(series.drop_nulls()).encode(), np.uint8)
+        parts["bytes"] = np.frombuffer("".join(series.to_list()).encode(), np.uint8)
     elif str(series.dtype) in INTEGERS:
-        parts["values"] = series.fill_null(0).to_numpy()
+        parts["values"] = series.to_numpy()
     else:
         raise DataError(f"a saved series must hold strings or integers, got {series.dtype}; cast it first.")
     return parts
@@ -744,6 +745,7 @@ def _describe(artifact: Artifact, sha256: str) -> str:
     return text.replace(ZEROS, hashlib.sha256(text.encode()).hexdigest(), 1)
 
 
+@cache
 def library_version() -> str:
     """The version of the installed package."""
     try:

@@ -214,11 +214,6 @@ def _short(name: str) -> str:
 
 
 REQUIRED = ("user_id", "item_id")
-MAX_NAMED = 20  # columns; a table with more, none of which is known, is probably a matrix
-MATRIX = (
-    " A matrix with a column per item must become one row per user and item, or a SciPy matrix for "
-    "Interactions.from_csr."
-)
 DROP_ROWS = (
     "name a column without empty values, such as the e-mail, or filter the table; or drop these rows, "
     f"such as guests' orders, by {advise_reading(missing='drop')}"
@@ -524,10 +519,10 @@ def tuples_to_frame(rows: Iterable[tuple[Any, ...]]) -> pl.DataFrame:
         raise DataError(f"tuples must hold plain values ({_first_line(error)}); convert them.") from None
 
 
-def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
+def match_columns(names: list[str], named: ColumnNames) -> dict[str, str]:
     """Role → column name, for the roles that the table has."""
     roles = {}
-    for role, name in given._asdict().items():
+    for role, name in named._asdict().items():
         column = find_column(role, names) if name is None else _check_given(role, name, names)
         if column is not None:
             roles[role] = column
@@ -544,9 +539,9 @@ def match_columns(names: list[str], given: ColumnNames) -> dict[str, str]:
 
 def _check_given(role: str, name: str, names: list[str]) -> str | None:
     """The column that the caller named, or None for ""; its RecBole type may be omitted."""
-    given: object = name
-    if not isinstance(given, str):
-        raise DataError(f"{role} must be the name of a column, got a {type(given).__name__}; pass a string.")
+    any_name: object = name
+    if not isinstance(any_name, str):
+        raise DataError(f"{role} must be the name of a column, got a {type(name).__name__}; pass a string.")
     if name == "" and role not in REQUIRED:
         return None
     if name in names:
@@ -583,7 +578,7 @@ def _find_aliases(role: str, names: list[str]) -> list[str]:
 
 
 def settle_names(
-    preview: Callable[[list[str]], pl.DataFrame], names: list[str], given: ColumnNames
+    preview: Callable[[list[str]], pl.DataFrame], names: list[str], named: ColumnNames
 ) -> tuple[ColumnNames, list[str]]:
     """The names with a choice between several aliases of a role, and notes, if the first rows show one.
 
@@ -591,7 +586,7 @@ def settle_names(
     chosen if all of them tell the same rows apart, such as an id and a code of the same product.
     """
     notes = []
-    for role, name in given._asdict().items():
+    for role, name in named._asdict().items():
         aliases = _find_aliases(role, names) if name is None else []
         if len(aliases) < 2 or any("[]" in other for other in aliases):
             continue
@@ -608,17 +603,15 @@ def settle_names(
             name = left[0].name
             why |= {column.name: "tells the same rows apart" for column in left[1:]}
             listed = ", ".join(f"{other!r} {reason}" for other, reason in why.items())
-            given = given._replace(**{role: name})
+            named = named._replace(**{role: name})
             notes.append(f"{role} is column {name!r}; {listed}.")
-    return given, notes
+    return named, notes
 
 
 def _missing_message(role: str, names: list[str]) -> str:
     """The error message for a missing required column."""
     rule = f"the table must have a column {role!r} (or an alias of it), got none"
-    has_roles = any(_find_aliases(other, names) for other in ALIASES._fields)
-    matrix = MATRIX if len(names) > MAX_NAMED and not has_roles else ""
-    return f"{rule}; {_advice(role, role, names)} Name it by {advise_reading(**{role: '…'})}.{matrix}"
+    return f"{rule}; {_advice(role, role, names)} Name it by {advise_reading(**{role: '…'})}."
 
 
 def _advice(role: str, name: str, names: list[str]) -> str:
@@ -660,18 +653,18 @@ def column_names(frame: Any) -> list[str]:
     return check_distinct([str(name) for name in names])
 
 
-def preview_columns(frame: Any, wanted: list[str]) -> pl.DataFrame:
-    """The first rows of the wanted columns of any table."""
+def preview_columns(frame: Any, columns: list[str]) -> pl.DataFrame:
+    """The first rows of these columns of any table."""
     is_arrow = hasattr(frame, "column_names")
-    return _collect(frame.slice(0, PREVIEW_ROWS) if is_arrow else frame.head(PREVIEW_ROWS), wanted)
+    return _collect(frame.slice(0, PREVIEW_ROWS) if is_arrow else frame.head(PREVIEW_ROWS), columns)
 
 
-def _collect(frame: Any, wanted: list[str]) -> pl.DataFrame:
-    """The wanted columns as a polars table."""
+def _collect(frame: Any, columns: list[str]) -> pl.DataFrame:
+    """These columns as a polars table."""
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)) or hasattr(frame, "column_names"):
-        return to_polars(frame.select(wanted))
+        return to_polars(frame.select(columns))
     originals = {str(name): name for name in frame.columns}  # pandas allows names that are not strings
-    return to_polars(frame[[originals[name] for name in wanted]])
+    return to_polars(frame[[originals[name] for name in columns]])
 
 
 def to_polars(frame: Any, what: str = "data") -> pl.DataFrame:

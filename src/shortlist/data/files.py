@@ -21,8 +21,6 @@ import polars as pl
 
 from shortlist.core.options import take_options
 from shortlist.data.columns import (
-    MATRIX,
-    MAX_NAMED,
     PREVIEW_ROWS,
     REQUIRED,
     Table,
@@ -432,18 +430,8 @@ def _explain_read_error(
             f"{advise_reading(encoding=WINDOWS)}.",
             parameter="encoding",
         )
-    if "schema lengths" in reason and len(paths) > 1:
-        return DataError(
-            f"{path.parent}: all files must have the same columns, got different ones; read them separately."
-        )
-    if separator is not None:
-        return DataError(
-            f"{path}: a text table must be well formed, got {reason[:150]!r}; correct the file, or use "
-            "another separator."
-        )
-    return DataError(
-        f"{path}: lines must be JSON objects with the same types, got {reason[:150]!r}; correct the file."
-    )
+    form = "lines of JSON objects with the same types" if separator is None else "a well-formed text table"
+    return DataError(f"{path}: the file must be {form}, got {reason[:150]!r}; correct it.")
 
 
 ID_ROLES = ("user_id", "item_id", "basket_id")
@@ -451,9 +439,9 @@ ID_ROLES = ("user_id", "item_id", "basket_id")
 BARE = r"^(-?\d|true$|false$|\{|\[)"
 
 
-def check_json_ids(paths: list[Path], frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
+def check_json_ids(paths: list[Path], frame: pl.LazyFrame, named: ColumnNames) -> pl.DataFrame:
     """Collect the needed columns; raise DataError for an id of another type than the others."""
-    roles = match_columns(frame.collect_schema().names(), given)
+    roles = match_columns(frame.collect_schema().names(), named)
     rows = frame.select(list(roles.values())).collect()
     check_converted(paths, rows, [roles[role] for role in ID_ROLES if role in roles])
     return rows
@@ -776,10 +764,10 @@ def _open_table(
     return table
 
 
-def _drop_missing(rows: Any, given: ColumnNames) -> tuple[Any, str | None]:
+def _drop_missing(rows: Any, named: ColumnNames) -> tuple[Any, str | None]:
     """(the rows with a user and an item, a sentence on the others); polars tables, lazy or not."""
     schema = rows.collect_schema()
-    roles = match_columns(schema.names(), given)
+    roles = match_columns(schema.names(), named)
     is_filled = pl.lit(True)
     for role in REQUIRED:
         column = pl.col(roles[role])
@@ -809,9 +797,9 @@ def _build(
         raise DataError(f"{label}: {error}", parameter=error.parameter) from None
 
 
-def _parse_text(frame: pl.LazyFrame, given: ColumnNames) -> pl.DataFrame:
+def _parse_text(frame: pl.LazyFrame, named: ColumnNames) -> pl.DataFrame:
     """The needed columns of a text table; ids that are all written as integers become integers."""
-    roles = match_columns(frame.collect_schema().names(), given)
+    roles = match_columns(frame.collect_schema().names(), named)
     text = frame.select(list(roles.values())).collect()
     return text.with_columns([parse_integers(text[roles[role]]) for role in REQUIRED])
 
@@ -852,10 +840,9 @@ def _check_header(names: list[str], separator: str) -> None:
             parameter="encoding",
         )
     if len(names) > 1 and all(NUMBER.match(name) for name in names):
-        matrix = MATRIX if len(names) > MAX_NAMED else ""
         raise DataError(
             f"the first line must name the columns, got {', '.join(names[:4])}; add a header; or use "
-            f"{advise_reading(header='user_id,item_id,…')}.{matrix}",
+            f"{advise_reading(header='user_id,item_id,…')}.",
             parameter="header",
         )
     check_distinct(names)

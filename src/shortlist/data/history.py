@@ -418,7 +418,7 @@ class History(UsersAndItems):
         """Add a run; merge it with the runs before it that are not larger, and all runs with the base."""
         if not run.item.size:
             return self
-        if sum(each.item.size for each in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
+        if sum(rows.item.size for rows in (*self.runs, run)) * MERGE_SHARE > self.base.n_rows:
             longer = replace(self, runs=(*self.runs, run))
             return longer._from_base(longer._all_purchases)
         runs = list(self.runs)

@@ -121,14 +121,14 @@ class IdMap:
         if not isinstance(ids, (pl.Series, np.ndarray)):
             ids = list(ids)
         if len(ids) > 1000:  # a dictionary answers faster, but takes longer to build than a join
-            wanted = id_series(ids)
-            self.check_type(wanted[0], kind)
+            series = id_series(ids)
+            self.check_type(series[0], kind)
             if not len(self):
-                return np.full(len(wanted), UNKNOWN, np.int32)
+                return np.full(len(series), UNKNOWN, np.int32)
             table = pl.DataFrame({"id": self.values, "at": np.arange(len(self), dtype=np.int32)})
-            if wanted.dtype != self.values.dtype:
-                wanted = wanted.cast(self.values.dtype, strict=False)
-            joined = wanted.to_frame("id").join(table, on="id", how="left", maintain_order="left")
+            if series.dtype != self.values.dtype:
+                series = series.cast(self.values.dtype, strict=False)
+            joined = series.to_frame("id").join(table, on="id", how="left", maintain_order="left")
             return joined["at"].fill_null(UNKNOWN).to_numpy().astype(np.int32)
         values = ids.to_list() if isinstance(ids, pl.Series) else ids
         positions = self.positions

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.codec import DistinctIds, Shape, file_error
-from shortlist.core.options import Count, check_value, explain_keywords
+from shortlist.core.options import Count, check_value, take_options
 from shortlist.core.tables import html
 from shortlist.data.columns import DataSource, check_distinct, find_column, to_polars
 from shortlist.data.files import explain_errors, find_sources, read_plain_table
 from shortlist.data.ids import IdMap, id_series
-from shortlist.data.read_options import Format, without_options
+from shortlist.data.read_options import Format, ItemFileOptions, ItemOptions, without_options
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.allocation import UNLIMITED, UserLimits, limit_lists
 from shortlist.kernels.rows import read_only
@@ -28,15 +28,15 @@ KINDS = ("categories", "tags", "text", "numbers", "dates", "vector")  # the keyw
 MIN_WORDS = 2.0  # mean words per row from which a column of strings is text
 MAX_DISTINCT = 0.5  # distinct values per row up to which other strings are categories
 
-GivenColumns = Mapping[str, Sequence[str] | str | None]
+NamedColumns = Mapping[str, Sequence[str] | str | None]
 
 
 def assign_kinds(
-    frame: pl.DataFrame, given: GivenColumns, item_id: str
+    frame: pl.DataFrame, named: NamedColumns, item_id: str
 ) -> tuple[dict[str, str], dict[str, str]]:
     """(column → kind, unused column → reason); columns that the caller names are never recognized by type."""
     kinds: dict[str, str] = {}
-    for kind, columns in given.items():
+    for kind, columns in named.items():
         for name in _named(kind, columns):
             if name not in frame.columns or name == item_id:
                 listed = ", ".join(map(repr, frame.columns[:12]))
@@ -55,7 +55,7 @@ def assign_kinds(
         kind_of_column, reason = recognize_kind(frame[name])
         if kind_of_column is None:
             unused[name] = reason
-        elif given.get(kind_of_column) is not None:
+        elif named.get(kind_of_column) is not None:
             unused[name] = f"other columns were named as {kind_of_column}"
         else:
             kinds[name] = kind_of_column
@@ -197,19 +197,8 @@ class Items:
         return data if isinstance(data, cls) else cls.from_frame(data)
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: Any,
-        *,
-        item_id: str | None = None,
-        item_name: str | None = None,
-        categories: Sequence[str] | None = None,
-        tags: Sequence[str] | None = None,
-        text: Sequence[str] | None = None,
-        numbers: Sequence[str] | None = None,
-        dates: Sequence[str] | None = None,
-        vector: str | None = None,
-    ) -> Self:
+    @take_options(ItemOptions)
+    def from_frame(cls, frame: Any, *, options: ItemOptions) -> Self:
         """Build from a polars, pandas or Arrow table with one row per item.
 
         A column that is not named is recognized by its type: lists of strings are tags, lists of floats a
@@ -259,17 +248,10 @@ class Items:
         """
         table = to_polars(frame, "items")
         check_distinct(table.columns)
-        id_column = _id_column(table, item_id)
-        given = {
-            "categories": categories,
-            "tags": tags,
-            "text": text,
-            "numbers": numbers,
-            "dates": dates,
-            "vector": None if vector is None else [vector],
-        }
-        name_column = _name_column(table, item_name)
-        kinds, unused = assign_kinds(table, given, id_column)
+        id_column = _id_column(table, options.item_id)
+        name_column = _name_column(table, options.item_name)
+        named = {kind: getattr(options, kind) for kind in KINDS}
+        kinds, unused = assign_kinds(table, named, id_column)
         if list(kinds.values()).count("vector") > 1:
             several = [name for name, kind in kinds.items() if kind == "vector"]
             raise DataError(
@@ -332,35 +314,23 @@ class Items:
                     f"column {name!r:.60} must hold {kind} as before, got {more.kinds[name]}; name its kind."
                 )
         at = self.ids.lookup(more.ids.values)
-        kept = pl.Series(range(len(self)), dtype=pl.Int64)
-        kept = kept.filter(~kept.is_in(pl.Series(at[at >= 0], dtype=pl.Int64).to_list()))
+        rows = pl.Series(range(len(self)), dtype=pl.Int64)
+        rows = rows.filter(~rows.is_in(pl.Series(at[at >= 0], dtype=pl.Int64).to_list()))
         columns = [  # those that the other table lacks are null
             more.table[name] if name in more.kinds else pl.Series(name, [None] * len(more), dtype)
             for name, dtype in self.table.schema.items()
         ]
-        table = pl.concat([self.table[kept], pl.DataFrame(columns)])
-        ids = pl.concat([self.ids.values.gather(kept), more.ids.values.cast(self.ids.values.dtype)])
+        table = pl.concat([self.table[rows], pl.DataFrame(columns)])
+        ids = pl.concat([self.ids.values.gather(rows), more.ids.values.cast(self.ids.values.dtype)])
         names = None
         if self.names is not None:
             fresh = more.ids.values.cast(pl.String) if more.names is None else more.names
-            names = pl.concat([self.names.gather(kept), fresh.rename(self.names.name)])
+            names = pl.concat([self.names.gather(rows), fresh.rename(self.names.name)])
         return replace(self, ids=IdMap(ids), table=table, names=names)
 
 
-@explain_keywords
-def read_items(
-    source: str | Path | Sequence[str | Path],
-    *,
-    item_id: str | None = None,
-    item_name: str | None = None,
-    categories: Sequence[str] | None = None,
-    tags: Sequence[str] | None = None,
-    text: Sequence[str] | None = None,
-    numbers: Sequence[str] | None = None,
-    dates: Sequence[str] | None = None,
-    vector: str | None = None,
-    format: Format | None = None,  # noqa: A002  the usual name of this option
-) -> Items:
+@take_options(ItemFileOptions)
+def read_items(source: str | Path | Sequence[str | Path], *, options: ItemFileOptions) -> Items:
     """Read the content of items from files.
 
     Parameters
@@ -388,19 +358,10 @@ def read_items(
     >>> sl.read_items("items.csv")
     Items(2 items, text: title, numbers: price)
     """
-    frame, label = read_item_table(source, item_id=item_id, format=format)
+    frame, label = read_item_table(source, item_id=options.item_id, format=options.format)
+    columns = {option.name: getattr(options, option.name) for option in fields(ItemOptions)}
     try:
-        items = Items.from_frame(
-            frame,
-            item_id=item_id,
-            item_name=item_name,
-            categories=categories,
-            tags=tags,
-            text=text,
-            numbers=numbers,
-            dates=dates,
-            vector=vector,
-        )
+        items = Items.from_frame(frame, **columns)
     except DataError as error:
         raise DataError(f"{label}: {error}", parameter=error.parameter) from None
     return replace(items, source=replace(items.source, label=label))
@@ -529,13 +490,13 @@ class ItemGroups:
     aligned: IdMap  # the items that `codes` are about
 
     @classmethod
-    def of(cls, items: Any, aligned: IdMap, fields: Sequence[str] | None = None) -> Self:
+    def of(cls, items: Any, aligned: IdMap, group_columns: Sequence[str] | None = None) -> Self:
         """The named columns of items with one value per item; without names, those of `group_fields`."""
         if not isinstance(items, Items):
             frame = to_polars(items, "items")
-            given = [name for name in fields or () if name in frame.columns]
-            items = Items.from_frame(frame, categories=given or None)
-        names = group_fields(items) if fields is None else list(fields)
+            categories = [name for name in group_columns or () if name in frame.columns]
+            items = Items.from_frame(frame, categories=categories or None)
+        names = group_fields(items) if group_columns is None else list(group_columns)
         for name in names:
             kind = items.kinds.get(name)
             if kind is None or kind in ("tags", "vector"):
@@ -555,8 +516,8 @@ class ItemGroups:
 
     def update(self, items: Any, aligned: IdMap) -> Self:
         """With the groups of more items, as Items or a table; a row replaces the row of the same id."""
-        given = items.kinds if isinstance(items, Items) else to_polars(items, "items").columns
-        names = [name for name in self.table.columns if name in given]
+        columns = items.kinds if isinstance(items, Items) else to_polars(items, "items").columns
+        names = [name for name in self.table.columns if name in columns]
         merged = self.items.merge(ItemGroups.of(items, aligned, names).items)
         return replace(self, ids=merged.ids, table=merged.table, aligned=aligned)
 
@@ -613,7 +574,7 @@ class ItemGroups:
 
 def skip_items(indptr: Longs, items: Ints, limits: UserLimits) -> tuple[Bools, Longs]:
     """(rows to keep, lengths) of lists without the items beyond the limits; a skipped item takes no place."""
-    kept, sizes = np.empty(items.size, np.bool_), np.empty(indptr.size - 1, np.int64)
+    keep, sizes = np.empty(items.size, np.bool_), np.empty(indptr.size - 1, np.int64)
     groups, most = read_only(limits.groups), read_only(limits.group_limits)
-    limit_lists(read_only(indptr), read_only(items), UserLimits(limits.max_items, groups, most), kept, sizes)
-    return kept, sizes
+    limit_lists(read_only(indptr), read_only(items), UserLimits(limits.max_items, groups, most), keep, sizes)
+    return keep, sizes

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from shortlist.core.charts import Figure, bar_chart
-from shortlist.data.columns import belongs_to_other_role, is_future, sql_name
+from shortlist.data.columns import is_future, sql_name
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.read_options import advise_reading
@@ -217,7 +217,6 @@ def render_page(check: DataCheck, title: str) -> str:
 
 GIANT = 0.05  # share of all rows that is absurd for one user, if it is five times the mean
 GIANT_ITEM = 0.1
-MAX_COMPARED = 1_000_000  # rows whose times are compared
 MIN_DOUBTED = 200  # rows; fewer show nothing
 
 
@@ -246,11 +245,6 @@ def find_doubts(data: Interactions) -> list[str]:
             f"{int(late.sum()):,} rows have a time in the future, which moves the lists of all users; drop "
             f"them by {advise_reading(future='drop')}."
         )
-    if not doubts and _looks_swapped(data, user, item):
-        doubts.append(
-            f"users and items are probably swapped (user_id = {user!r}, item_id = {item!r}); if so, use "
-            f"{advise_reading(user_id=item, item_id=user)}."
-        )
     return doubts
 
 
@@ -266,18 +260,3 @@ def _find_giant(ids: IdMap, counts: Longs, column: str, role: str, share: float)
         f"{role} {value!r:.60} has {counts[top] / n_rows:.0%} of all rows (column {column!r}), as {what} "
         f"has; if so, leave it out by {advise_reading(where=example)}."
     ]
-
-
-def _looks_swapped(data: Interactions, user: str, item: str) -> bool:
-    """Whether the names are those of the other role, or items have baskets and users do not."""
-    if belongs_to_other_role(user, "user_id") and belongs_to_other_role(item, "item_id"):
-        return True
-    if data.time is None or not (data.time % 86_400_000_000).any():
-        return False  # many users may buy an item on one day
-    step = 1 + data.n_rows // MAX_COMPARED
-    rows = np.flatnonzero((data.time // 1_000_000) % step == 0)  # all rows of some seconds
-    number = np.searchsorted(data.indptr, rows, side="right")
-    frame = pl.DataFrame({"item": data.item[rows], "user": number, "time": data.time[rows]})
-    shares = frame.select((pl.len().over(name, "time") > 1).mean().alias(name) for name in ("item", "user"))
-    of_items, of_users = (share or 0.0 for share in shares.row(0))
-    return of_items > 0.5 and of_users < 0.1

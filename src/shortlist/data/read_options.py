@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from shortlist.core.options import Help, Only, Options, Rare
 from shortlist.errors import ShortlistError
@@ -67,6 +67,27 @@ class ReadOptions(TableOptions):
     ] = None
     encoding: Annotated[str | None, Rare("Encoding of a text file, such as cp1252.")] = None
     query: Annotated[str | None, Rare("SQL query, if the source is a database.")] = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ItemOptions(Options):
+    """The columns of a table of items."""
+
+    item_id: Annotated[str | None, Help("Column with the item.")] = None
+    item_name: Annotated[str | None, Help("Column with the name of the item.")] = None
+    categories: Annotated[Any, Help("Columns with one category per item.")] = None
+    tags: Annotated[Any, Help("Columns with a list of tags per item.")] = None
+    text: Annotated[Any, Help("Columns of free text.")] = None
+    numbers: Annotated[Any, Help("Columns of numbers.")] = None
+    dates: Annotated[Any, Help("Columns of dates.")] = None
+    vector: Annotated[Any, Help("Column of vectors of one length.")] = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ItemFileOptions(ItemOptions):
+    """How to read files of items."""
+
+    format: Annotated[Format | None, Help("Format of the file, if its name does not show it.")] = None
 
 
 # ---------------------------------------------------------------------- advice

@@ -42,10 +42,10 @@ def flat_types(schema: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
             yield path, kind
 
 
-def select(frame: pl.LazyFrame, given: ColumnNames, conditions: tuple[str, ...]) -> SelectedRows:
+def select(frame: pl.LazyFrame, named: ColumnNames, conditions: tuple[str, ...]) -> SelectedRows:
     """Flatten nested columns and keep the rows that fulfill all conditions."""
     names = [name for name, _ in flat_types(frame.collect_schema())]
-    roles = match_columns(names, given)
+    roles = match_columns(names, named)
     parsed = [(text, parse_condition(text, names)) for text in conditions]
     needed = {*roles.values(), *(name for _, condition in parsed for name in condition.meta.root_names())}
     rows, notes = _flatten(frame, sorted(needed))
@@ -93,9 +93,9 @@ def path_value(path: str, columns: Collection[str]) -> pl.Expr:
 
 def parse_condition(text: str, names: list[str]) -> pl.Expr:
     """The expression of a condition in SQL; nothing is evaluated, and only its columns are read."""
-    given: object = text
-    if not isinstance(given, str) or not text.strip() or len(text) > MAX_CONDITION:
-        raise _condition_error(short_repr(given), f"at most {MAX_CONDITION:,} characters of SQL")
+    any_text: object = text
+    if not isinstance(any_text, str) or not text.strip() or len(text) > MAX_CONDITION:
+        raise _condition_error(short_repr(text), f"at most {MAX_CONDITION:,} characters of SQL")
     columns = [name for name in names if re.match(r"[^\W\d]", name) and '"' not in name]
     columns = [name for name in columns if name.lower() not in KEYWORDS.split()]
     listed = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))

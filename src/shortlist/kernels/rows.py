@@ -133,23 +133,12 @@ def group_rows(
 
 @inlined
 def _is_after(time: Longs, basket: Ints, item: Ints, a: int, b: int) -> bool:
-    """Return whether row a sorts after row b."""
+    """Return whether row a sorts after row b; equal rows stay in their order."""
     if time.size and time[a] != time[b]:
         return bool(time[a] > time[b])
     if basket.size and basket[a] != basket[b]:
         return bool(basket[a] > basket[b])
-    return bool(item[a] > item[b])
-
-
-@inlined
-def _swap(time: Longs, basket: Ints, item: Ints, weight: Floats, a: int, b: int) -> None:
-    item[a], item[b] = item[b], item[a]
-    if time.size:
-        time[a], time[b] = time[b], time[a]
-    if basket.size:
-        basket[a], basket[b] = basket[b], basket[a]
-    if weight.size:
-        weight[a], weight[b] = weight[b], weight[a]
+    return bool(item[a] > item[b] or (item[a] == item[b] and a > b))
 
 
 @inlined
@@ -161,24 +150,17 @@ def _is_sorted(time: Longs, basket: Ints, item: Ints, start: int, end: int) -> b
 
 
 @inlined
-def _is_ascending(time: Longs, start: int, end: int) -> bool:
-    for row in range(start + 1, end):  # noqa: SIM110
-        if time[row - 1] > time[row]:
-            return False
-    return True
-
-
-@inlined
-def _sort_span(time: Longs, basket: Ints, item: Ints, weight: Floats, start: int, end: int) -> None:
-    """Sort in place, by Shell's method; by insertion alone if the span is short."""
-    gap = 2 if end - start <= SHORT else end - start
+def _order_rows(time: Longs, basket: Ints, item: Ints, order: Longs) -> None:
+    """Sort the rows in `order` by Shell's method; by insertion alone if they are few."""
+    gap = 2 if order.size <= SHORT else order.size
     while gap > 1:
         gap = 1 if gap < 5 else gap * 5 // 11
-        for row in range(start + gap, end):
-            at = row
-            while at >= start + gap and _is_after(time, basket, item, at - gap, at):
-                _swap(time, basket, item, weight, at - gap, at)
+        for number in range(gap, order.size):
+            at, row = number, order[number]
+            while at >= gap and _is_after(time, basket, item, order[at - gap], row):
+                order[at] = order[at - gap]
                 at -= gap
+            order[at] = row
 
 
 @inlined
@@ -186,7 +168,7 @@ def _reorder(column: npt.NDArray[Any], start: int, order: Longs) -> None:
     """Reorder in place, by a loop: an array assignment compiles slower, because of its error message."""
     old = column[start : start + order.size].copy()
     for k in range(order.size):
-        column[start + k] = old[order[k]]
+        column[start + k] = old[order[k] - start]
 
 
 @kernel
@@ -196,25 +178,15 @@ def sort_rows(indptr: Longs, time: Longs, basket: Ints, item: Ints, weight: Floa
         start, end = indptr[u], indptr[u + 1]
         if _is_sorted(time, basket, item, start, end):
             continue
-        if time.size == 0 or end - start <= SHORT:
-            _sort_span(time, basket, item, weight, start, end)
-            continue
-        # Sort by time alone (often sorted already), then sort the rows that share a time.
-        if not _is_ascending(time, start, end):
-            order = np.empty(end - start, np.int64)
-            order_ascending(time[start:end], order)
+        order = np.arange(start, end)
+        _order_rows(time, basket, item, order)
+        _reorder(item, start, order)
+        if time.size:
             _reorder(time, start, order)
-            _reorder(item, start, order)
-            if basket.size:
-                _reorder(basket, start, order)
-            if weight.size:
-                _reorder(weight, start, order)
-        first = start
-        for row in range(start + 1, end + 1):
-            if row == end or time[row] != time[first]:
-                if not _is_sorted(time, basket, item, first, row):
-                    _sort_span(time, basket, item, weight, first, row)
-                first = row
+        if basket.size:
+            _reorder(basket, start, order)
+        if weight.size:
+            _reorder(weight, start, order)
 
 
 @kernel

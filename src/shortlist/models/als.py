@@ -207,14 +207,14 @@ class ALS(MatrixModel):
         indptr, penalty = matrix.indptr.astype(np.int64), read_only(self._penalties(matrix, half.base))
         columns = read_only(matrix.indices.astype(np.int32))
         confidence = read_only(matrix.data.astype(np.float32))
-        given, basis = FixedSide(read_only(half.vectors), read_only(half.gram)), read_only(half.basis)
+        fixed, basis = FixedSide(read_only(half.vectors), read_only(half.gram)), read_only(half.basis)
         limits = half.n_steps, np.float32(half.tolerance)
 
         def solve(rows: slice) -> None:
             first, last = indptr[rows.start], indptr[rows.stop]
             at = read_only(indptr[rows.start : rows.stop + 1] - first)
             pairs = ConfidenceRows(at, columns[first:last], confidence[first:last])
-            solve_rows(pairs, given, penalty[rows], basis, *limits, vectors[rows])
+            solve_rows(pairs, fixed, penalty[rows], basis, *limits, vectors[rows])
 
         map_slices(solve, len(vectors), ROWS)
 

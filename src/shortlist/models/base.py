@@ -426,10 +426,10 @@ class Recommender(Estimator, ABC):
         >>> "new user" in model.users_
         True
         """
-        given, transform = Events.of(events), self.weight_transform
+        added, transform = Events.of(events), self.weight_transform
         with self._lock:
             state = self._fitted_state()
-            more = match_events(state.history, given, self.uses_new_items)
+            more = match_events(state.history, added, self.uses_new_items)
             if more.purchases.n_rows or more.returns.height:
                 if transform is None and more.purchases.weight is not None:
                     warn_of_negative(more.purchases.weight, type(self).__name__)
@@ -942,10 +942,10 @@ class Recommender(Estimator, ABC):
         if self.answers_past or times is None or isinstance(options.at, Interactions) or not times.size:
             return request
         if (first := int(times.min())) < end:
-            given, last = (str(np.datetime64(time, "us")) for time in (first, end - 1))
+            early, last = (str(np.datetime64(time, "us")) for time in (first, end - 1))
             raise ConfigError(
                 f"at must be after the last event that {type(self).__name__} knows ({last}), because "
-                f"its lists would use later events of other users, got {given}; fit the model on earlier "
+                f"its lists would use later events of other users, got {early}; fit the model on earlier "
                 "events, or use evaluate_over_time."
             )
         return request

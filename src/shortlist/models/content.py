@@ -235,9 +235,9 @@ def _precision(examples: FieldExamples, fields: Floats) -> float:
     first = np.searchsorted(user, user)
     hits, rank = np.cumsum(relevant), np.cumsum(weight)
     hits, rank = hits - (hits - relevant)[first], rank - (rank - weight)[first]
-    each = np.bincount(user, weights=np.where(relevant, hits / rank, 0.0))
+    precision_sums = np.bincount(user, weights=np.where(relevant, hits / rank, 0.0))
     total = np.bincount(user, weights=relevant)
-    return float((each[total > 0] / total[total > 0]).mean())
+    return float((precision_sums[total > 0] / total[total > 0]).mean())
 
 
 def _regress(examples: FieldExamples, n_fields: int) -> LearnedWeights:

@@ -58,8 +58,8 @@ class DecayedCounts(NamedTuple):
         """Count these rows too, none of which is older than those counted before."""
         amount = None if self.transform is None else self.transform.of_rows(data)
         time = NO_TIME if data.time is None else data.time[numbers]
-        each = None if amount is None else amount[numbers]
-        return cast(DecayedCounts, self._add(data.item[numbers], time, each))
+        counted = None if amount is None else amount[numbers]
+        return cast(DecayedCounts, self._add(data.item[numbers], time, counted))
 
     def _add(self, item: Ints, time: Longs, amount: Doubles | None) -> "DecayedCounts | None":
         """Count more rows; None if one of them is too old to be added."""
@@ -70,9 +70,9 @@ class DecayedCounts(NamedTuple):
             np.argsort(time, kind="stable"),
             self._replace(counts=self.counts.copy(), last=self.last.copy()),
         )
-        each = np.empty(0) if amount is None else amount[order]
+        ordered = np.empty(0) if amount is None else amount[order]
         half_life = float(self.half_life) * DAY
-        in_order = add_decayed(item[order], time[order], each, half_life, added.counts, added.last)
+        in_order = add_decayed(item[order], time[order], ordered, half_life, added.counts, added.last)
         return added if in_order else None
 
     def _check_loaded(self) -> None:

@@ -68,10 +68,10 @@ def nearest_items(products: csr_array, targets: Ints, norms: Doubles, n_neighbor
     """(indptr, items): those with the largest inner products, divided by the norms, without the targets."""
     owner = row_owners(products.indptr)
     near = np.abs(products.data) / (norms[targets[owner]] * norms[products.indices])
-    kept = products.indices != targets[owner]
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(owner[kept], minlength=targets.size))])
+    is_other = products.indices != targets[owner]
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(owner[is_other], minlength=targets.size))])
     nearest = top_k(
-        indptr, products.indices[kept].astype(np.int32), near[kept].astype(np.float32), n_neighbors
+        indptr, products.indices[is_other].astype(np.int32), near[is_other].astype(np.float32), n_neighbors
     )
     return nearest[0], nearest[1]
 

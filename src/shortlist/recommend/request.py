@@ -58,17 +58,17 @@ class ItemFilter:
     per_user: Mapping[Any, Ints] | None = None  # user id → known items
 
     @classmethod
-    def build(cls, name: str, given: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
+    def build(cls, name: str, item_ids: Any, users: pl.Series, items: IdMap) -> "ItemFilter":
         """Build from item ids for all, a mapping user id → item ids, or a list per user; skip unknown ids."""
-        if given is None:
+        if item_ids is None:
             return cls()
-        if isinstance(given, Mapping):
+        if isinstance(item_ids, Mapping):
             if len(users):
-                for user_id in given:
+                for user_id in item_ids:
                     IdMap(users.head(1)).check_type(user_id, f"{name}: user id")
-            return cls(per_user=_items_per_user(name, given, items))
-        _check_collection(name, given)
-        listed = given if isinstance(given, pl.Series) else list(given)
+            return cls(per_user=_items_per_user(name, item_ids, items))
+        _check_collection(name, item_ids)
+        listed = item_ids if isinstance(item_ids, pl.Series) else list(item_ids)
         kinds = {type(listed[0])} if isinstance(listed, pl.Series) and len(listed) else set(map(type, listed))
         nested = [issubclass(kind, Iterable) and not issubclass(kind, (str, bytes)) for kind in kinds]
         if any(nested):
@@ -103,14 +103,14 @@ class ItemFilter:
 NO_FILTER = ItemFilter()
 
 
-def _items_per_user(name: str, given: Mapping[Any, Iterable[Any]], items: IdMap) -> dict[Any, Ints]:
+def _items_per_user(name: str, ids_by_user: Mapping[Any, Iterable[Any]], items: IdMap) -> dict[Any, Ints]:
     """User id → known items."""
-    for items_of_user in given.values():
+    for items_of_user in ids_by_user.values():
         _check_collection(name, items_of_user)
-    rows = [list(items_of_user) for items_of_user in given.values()]
+    rows = [list(items_of_user) for items_of_user in ids_by_user.values()]
     positions, is_known = _known_items(name, list(chain.from_iterable(rows)), items)
     ends = np.append(0, np.cumsum(is_known))[np.cumsum([0, *map(len, rows)])]  # in `positions`
-    return {user_id: positions[ends[at] : ends[at + 1]] for at, user_id in enumerate(given)}
+    return {user_id: positions[ends[at] : ends[at + 1]] for at, user_id in enumerate(ids_by_user)}
 
 
 def _known_items(name: str, listed: Any, items: IdMap) -> tuple[Ints, Bools]:
@@ -127,11 +127,13 @@ def _known_items(name: str, listed: Any, items: IdMap) -> tuple[Ints, Bools]:
     return positions[is_known], is_known
 
 
-def _check_collection(name: str, given: Any) -> None:
+def _check_collection(name: str, item_ids: Any) -> None:
     """Raise ConfigError for a single id, whose characters would be read as ids, a table or a dictionary."""
-    if not is_id_list(given):
-        kind = "string" if isinstance(given, str) else type(given).__name__
-        got = f"the {kind} {given!r:.60}" if isinstance(given, (str, bytes, int, float)) else f"a {kind}"
+    if not is_id_list(item_ids):
+        kind = "string" if isinstance(item_ids, str) else type(item_ids).__name__
+        got = (
+            f"the {kind} {item_ids!r:.60}" if isinstance(item_ids, (str, bytes, int, float)) else f"a {kind}"
+        )
         raise ConfigError(f"{name} must be a collection of item ids, got {got}; put the ids in a list.")
 
 
@@ -407,7 +409,7 @@ def request_times(history: History, user_ids: pl.Series, at: Any) -> Longs | Non
         return times if named.all() else np.where(named, times, history.end_time)
     single = isinstance(at, (str, bytes)) or not isinstance(at, Iterable)
     try:
-        given = parse_times(_time_series([at] if single else at))
+        times_at = parse_times(_time_series([at] if single else at))
     except (DataError, TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         got = repr(at)[:60] if single else f"a {type(at).__name__} with other values"
         raise ConfigError(
@@ -415,11 +417,11 @@ def request_times(history: History, user_ids: pl.Series, at: Any) -> Longs | Non
             f"got {got}; write at='2024-05-01'.",
             parameter="at",
         ) from None
-    if given.size not in (1, len(user_ids)):
+    if times_at.size not in (1, len(user_ids)):
         raise ConfigError(
-            f"at must be one time or one per user ({len(user_ids)}), got {given.size} times; pass one."
+            f"at must be one time or one per user ({len(user_ids)}), got {times_at.size} times; pass one."
         )
-    return np.ascontiguousarray(np.broadcast_to(given, len(user_ids)))
+    return np.ascontiguousarray(np.broadcast_to(times_at, len(user_ids)))
 
 
 def _time_series(values: Any) -> pl.Series:
@@ -782,8 +784,8 @@ class BatchRecommender(Generic[S]):
                     "return [] for an empty list."
                 )
             named = dict.fromkeys(self.item_ids.index(item_id) for item_id in items)
-            kept = (item for item in named if item not in banned and (allowed is None or item in allowed))
-            rows.append(np.fromiter(kept if self.limits else islice(kept, limit), np.int32))
+            shown = (item for item in named if item not in banned and (allowed is None or item in allowed))
+            rows.append(np.fromiter(shown if self.limits else islice(shown, limit), np.int32))
         indptr = starts(np.array([row.size for row in rows], np.int64))
         items = np.concatenate([np.empty(0, np.int32), *rows])
         order = (np.repeat(indptr[:-1], np.diff(indptr)) - np.arange(items.size)).astype(np.float32)
@@ -801,16 +803,16 @@ def no_floors(n: int) -> Floats:
 
 def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | None:
     """The cutoff in force; None for a fixed N or for the model's boundary."""
-    wanted, name = request.options.cutoff, type(model).__name__
+    cutoff, name = request.options.cutoff, type(model).__name__
     if request.options.N is not None:
         return None
-    if isinstance(wanted, Cutoff):
-        return wanted
-    if wanted == "auto" and request.state.cutoff is not None:
+    if isinstance(cutoff, Cutoff):
+        return cutoff
+    if cutoff == "auto" and request.state.cutoff is not None:
         return request.state.cutoff
     if model.has_boundary:
         return None
-    if wanted == "boundary":
+    if cutoff == "boundary":
         raise ConfigError(f"{name} learns no boundary; use cutoff='auto' or a fitted cutoff, or pass N=10.")
     raise ConfigError(
         f"{name} learns no boundary and has no cutoff; pass N=10 for a fixed length, or a fitted cutoff "
@@ -851,8 +853,8 @@ def _simplify_exclusions(request: RecommendRequest[S]) -> RecommendRequest[S]:
     allowed = request.candidates.shared
     if allowed is None:
         allowed = np.arange(len(request.state.history.items), dtype=np.int32)
-    kept = np.setdiff1d(allowed, shared, assume_unique=True)
-    return replace(request, candidates=ItemFilter(shared=kept), exclude=ItemFilter())
+    candidates = np.setdiff1d(allowed, shared, assume_unique=True)
+    return replace(request, candidates=ItemFilter(shared=candidates), exclude=ItemFilter())
 
 
 def warn_if_all_empty(model: str, codes: Codes | None, n_items: int) -> None:
@@ -984,7 +986,7 @@ Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), lar
 
 def contributions_column(contributions: Contributions, n: int) -> pl.Series:
     """The n largest contributions of each item, as a list of (source, amount) structs."""
-    rows = [[{"source": name, "amount": amount} for name, amount in each[:n]] for each in contributions]
+    rows = [[{"source": name, "amount": amount} for name, amount in of_item[:n]] for of_item in contributions]
     kind = pl.List(pl.Struct({"source": pl.String, "amount": pl.Float64}))
     return pl.Series("contributions", rows, dtype=kind)
 

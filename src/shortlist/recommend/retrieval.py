@@ -64,7 +64,7 @@ class ItemIndex:
         vector_norm: float = 1.0,
     ) -> Self:
         """Index all items or the distinct `items`; `vector_norm` is a typical norm of a user vector."""
-        factors, biases = given = _item_factors(item_factors, bias)
+        factors, biases = scored_by = _item_factors(item_factors, bias)
         chosen = np.arange(len(factors), dtype=np.int32) if items is None else items
         squares, gram = _norms_and_gram(factors, chosen)
         offset = np.zeros(chosen.size) if bias is None else biases[chosen].astype(np.float64)
@@ -81,7 +81,7 @@ class ItemIndex:
         map_slices(fill, len(blocks.peaks), 64)
         blocks.peaks[:, 0] = lengths.reshape(-1, BLOCK).max(axis=1)
         np.maximum.accumulate(blocks.peaks[::-1], out=blocks.ahead[::-1])
-        return cls(given, blocks)
+        return cls(scored_by, blocks)
 
     @cached_property
     def n_items(self) -> int:
@@ -221,12 +221,12 @@ class Hits(Ragged):
     def within(self, limits: UserLimits, limit: int | None) -> "Hits":
         """The best `limit` hits within the limits of groups."""
         most = UNLIMITED if limit is None else limit + 1
-        kept, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most))
+        keep, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most))
         truncated = sizes == most
         if truncated.any():
-            kept, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most - 1))
+            keep, sizes = skip_items(self.indptr, self.items, limits._replace(max_items=most - 1))
         skipped = ~truncated & ~self.truncated & (sizes < self.lengths)
-        return Hits(starts(sizes), self.items[kept], self.scores[kept], truncated | self.truncated, skipped)
+        return Hits(starts(sizes), self.items[keep], self.scores[keep], truncated | self.truncated, skipped)
 
 
 NO_HITS = Hits(np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.bool_))
@@ -314,12 +314,12 @@ def _collect(run: Callable[[State, Longs], None], n_users: int, limit: int | Non
             break
         width = min(width * 8, most)
     np.minimum(counts, width, out=counts)
-    wanted = counts if limit is None else np.minimum(counts, limit)
+    lengths = counts if limit is None else np.minimum(counts, limit)
     indptr = np.zeros(n_users + 1, np.int64)
-    np.cumsum(wanted, out=indptr[1:])
+    np.cumsum(lengths, out=indptr[1:])
     items, scores = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     unpack_keys(keys, counts, indptr, items, scores)
-    return Hits(indptr, items, scores, counts > wanted)
+    return Hits(indptr, items, scores, counts > lengths)
 
 
 POSTINGS_SLICE = 64  # users per task of a thread
