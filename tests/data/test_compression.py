@@ -114,7 +114,7 @@ def test_deeply_nested_json(tmp_path):
     path = tmp_path / "deep.jsonl"
     for depth in (3_000, 100_000):
         path.write_text('{"user_id": "a", "item_id": ' + "[" * depth + "]" * depth + "}\n")
-        with pytest.raises(DataError, match="lines must be JSON objects"):
+        with pytest.raises(DataError, match="must be lines of JSON objects"):
             read_interactions(path)
         with pytest.raises(
             DataError, match=r"not a readable|an id must be a string"
