@@ -1,15 +1,13 @@
-"""Display in notebooks: tables are short, escaped and bounded; pandas tables equal polars tables."""
+"""Display in notebooks: tables are short, escaped and bounded."""
 
 import numpy as np
 import polars as pl
 import pytest
 
-import shortlist as sl
 from shortlist.core.tables import CHARACTERS, html
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
-from shortlist.errors import DataError
 
 EVIL = "<script>alert('x')</script>"
 
@@ -78,57 +76,3 @@ def test_item_names_are_a_column_on_request(data, lists):
     shown = lists.to_frame(names=True)
     assert shown.drop("item_name").equals(lists.to_frame())
     assert shown["item_name"].to_list() == [names.get(item) for item in shown["item_id"]]
-
-
-def test_pandas_tables_equal_polars_tables(data, lists):
-    for one in (data, lists):
-        for names in (False, True):
-            assert pl.DataFrame(one.to_pandas(names=names)).equals(one.to_frame(names=names))
-
-
-def test_missing_pandas_is_reported(data, monkeypatch):
-    def fail(_):
-        raise ImportError("no pandas")
-
-    monkeypatch.setattr(pl.DataFrame, "to_pandas", fail)
-    with pytest.raises(DataError, match="to_pandas needs the packages pandas and pyarrow"):
-        data.to_pandas()
-
-
-def test_item_names_follow_selection_and_are_checked(lists):
-    assert lists.take([2]).head(1).item_names is lists.item_names
-    with pytest.raises(DataError, match="item_names must have 100 values, got 1"):
-        RankedLists(
-            lists.users,
-            lists.item_ids,
-            lists.indptr,
-            lists.items,
-            lists.scores,
-            item_names=pl.Series(["one"]),
-        )
-
-
-def test_reprs_are_bounded(data, lists):
-    long = IdMap.of(["y" * 1000, "z", "a", "b"])
-    assert len(repr(long)) < 150
-    assert repr(IdMap.of([1, 2])) == "IdMap(2 ids: 1, 2)"
-    assert len(repr(lists["a"])) < 300
-    assert repr(lists["b"]) == "RankedList(user 'b', 0 items: [], reason=None)"
-
-
-def test_one_list_and_the_lengths_of_all(tmp_path):
-    lists = sl.Popularity().fit(sl.load_dataset("sample")).recommend(["u1", "u2"], N=3)
-    page = lists["u1"]._repr_html_()
-    assert "3 items for user u1" in page
-    assert "the same number of items for every user" in page
-    assert page.count("<tr>") == 4
-    assert (
-        "<b>x"
-        not in sl.RankedLists.from_frame(pl.DataFrame({"user_id": ["<b>x"], "item_id": ["<i>y"]}))[
-            "<b>x"
-        ]._repr_html_()
-    )
-    figure = lists.plot()
-    assert figure.title == "List lengths of 2 users"
-    assert figure.save(tmp_path / "lengths.svg").read_text().count("<rect") >= 5
-    assert lists[:0].plot(longest=3).title == "List lengths of 0 users"

@@ -385,7 +385,7 @@ class TestJsonIds:
 
     def test_deep_nesting_is_a_sentence(self, read):
         deep = '{"user": "a", "item": 1, "z": ' + "[" * 100_000 + "]" * 100_000 + "}\n"
-        with pytest.raises(DataError, match="lines must be JSON objects") as caught:
+        with pytest.raises(DataError, match="must be lines of JSON objects") as caught:
             read(deep, "e.jsonl")
         assert len(str(caught.value)) < 400
 

@@ -279,7 +279,9 @@ class TestInvalidFiles:
         assert "must be UTF-8" in error_of(write("e.csv", text.encode("utf-16-le")))
 
     def test_unclosed_quote(self, write):
-        assert "the file must be a well-formed text table" in error_of(write("e.csv", 'user_id,item_id\na,"1\nb,2\n'))
+        assert "the file must be a well-formed text table" in error_of(
+            write("e.csv", 'user_id,item_id\na,"1\nb,2\n')
+        )
 
     def test_parquet_that_is_not_parquet(self, write):
         path = write("e.parquet", "user_id,item_id\na,1\n" * 20)

@@ -9,7 +9,7 @@ from scipy.stats import nbinom
 
 from shortlist.core.ragged import ItemSets, no_sets
 from shortlist.recommend.request import FIRST_CANDIDATES, Factors, Scores, f1_boundaries
-from shortlist.recommend.retrieval import Retriever
+from shortlist.recommend.retrieval import Retriever, ScoredCandidates
 
 
 def boundaries(values, shift, sizes, dispersion, excluded=None):
@@ -23,13 +23,14 @@ def boundaries(values, shift, sizes, dispersion, excluded=None):
     )
     excluded = no_sets(n_users) if excluded is None else excluded
     retriever, calls = Retriever(n_items, None, n_users), []
+    search = retriever.search
 
-    def search(part, users, limit):
-        calls.append((users.tolist(), limit))
-        floors = np.full(users.size, -np.inf, np.float32)
-        return retriever.search(part, floors, excluded.take(users), None, limit)
+    def record(scored, limit):
+        calls.append((scored.scores.values, limit))
+        return search(scored, limit)
 
-    return f1_boundaries(scores, n_items, search)[0], calls
+    retriever.search = record
+    return f1_boundaries(ScoredCandidates(scores, None, excluded), retriever)[0], calls
 
 
 def expected_f1(p, size, dispersion):
@@ -73,7 +74,8 @@ def test_long_lists_get_more_candidates_and_short_ones_do_not():
     found, calls = boundaries(values, np.zeros(2, np.float32), [600.0, 2.0], 0.0)
     assert (values[0] > found[0]).sum() == 700
     assert (values[1] > found[1]).sum() < FIRST_CANDIDATES
-    assert [users for users, _ in calls] == [[0, 1], [0], [0]]
+    for (searched, _), rows in zip(calls, ([0, 1], [0], [0]), strict=True):
+        np.testing.assert_array_equal(searched, values[rows])
     assert calls[-1][1] is None  # more than all items
 
 

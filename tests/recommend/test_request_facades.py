@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import shortlist as sl
 from shortlist.cli import main
-from shortlist.cli.recommend import Options
+from shortlist.cli.recommend import RecommendFlags
 from shortlist.models.base import Recommender
 from shortlist.recommend.options import RequestOptions
 from shortlist.serve.app import create_app
@@ -96,7 +96,7 @@ def test_every_facade_takes_every_option_with_the_same_default():
         given = {name: value.default for name, value in signature(call).parameters.items()}
         assert given.keys() >= NAMES, call
         assert {name: given[name] for name in NAMES} == {name: defaults[name] for name in NAMES}, call
-    assert {field.name for field in fields(Options)} >= NAMES
+    assert {field.name for field in fields(RecommendFlags)} >= NAMES
     assert RecommendBody.model_fields.keys() >= NAMES
 
 

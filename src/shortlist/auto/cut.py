@@ -329,7 +329,8 @@ def cut(
     Examples
     --------
     >>> split = sl.split.last_basket(sl.load_dataset("sample"))
-    >>> table = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False).to_pandas()
+    >>> lists = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
+    >>> table = lists.to_frame().to_pandas()
     >>> result = sl.cut(table[["user_id", "item_id", "score"]], split.valid, new=table)
     >>> result.gain > 0, len(set(result.lists.lengths.tolist())) > 1
     (True, True)

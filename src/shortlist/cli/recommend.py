@@ -50,7 +50,7 @@ RequestFlags = flags_of(RequestOptions)
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Options(RequestFlags):  # type: ignore[misc, valid-type]
+class RecommendFlags(RequestFlags):  # type: ignore[misc, valid-type]
     """The options of a request, as flags.
 
     Parameters
@@ -77,7 +77,7 @@ class Options(RequestFlags):  # type: ignore[misc, valid-type]
         return values
 
 
-DEFAULTS = Options()
+DEFAULTS = RecommendFlags()
 
 
 def recommend_command(
@@ -87,7 +87,7 @@ def recommend_command(
     user: Annotated[tuple[str, ...] | None, Parameter(show_default=False, consume_multiple=True)] = None,
     out: Path | None = None,
     spark: Spark = None,
-    options: Options = DEFAULTS,
+    options: RecommendFlags = DEFAULTS,
     cutoff_flags: CutoffFlags = NO_CUTOFF_FLAGS,
     json: Json = False,
 ) -> None:
@@ -155,7 +155,7 @@ def recommend_on_spark(
     model: Path,
     out: Path | None,
     master: str,
-    options: Options,
+    options: RecommendFlags,
     cutoff_flags: CutoffFlags,
     json: bool,
     **others: Any,
@@ -204,7 +204,7 @@ def check_users(user_ids: "IdMap", users: list[Any] | None, *, served: bool) -> 
 
 
 def pick_cutoff(
-    model: "Recommender", saved: "Cutoff | None", options: Options, cutoff_flags: CutoffFlags
+    model: "Recommender", saved: "Cutoff | None", options: RecommendFlags, cutoff_flags: CutoffFlags
 ) -> "Cutoff | Literal['auto', 'boundary']":
     """Load the cutoff that a flag names, or name the one to use; other flags adjust it."""
     given = [f"--{name}" for name in ("N", "cutoff") if getattr(options, name) is not None]

@@ -1,4 +1,4 @@
-"""Columns of a table of interactions: found by name or alias, checked and parsed; tables for notebooks."""
+"""Columns of a table of interactions: found by name or alias, checked and parsed."""
 
 import re
 import time
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,10 +19,6 @@ from shortlist.data.read_options import ALL_ROWS, ColumnNames, ReadOptions, advi
 from shortlist.errors import ConfigError, DataError
 from shortlist.text import printable
 from shortlist.types import Bools, Floats, Longs
-
-if TYPE_CHECKING:
-    import pandas
-
 
 NO_TIME, NO_WEIGHT = np.empty(0, np.int64), np.empty(0, np.float32)
 NO_RETURNS = pl.DataFrame(
@@ -935,13 +931,3 @@ def _check_parsed(series: pl.Series, times: pl.Series) -> Longs:
     if times.null_count():
         raise _row_error(series, times.is_null(), f"all times must have one format (row 1 is {series[0]!r})")
     return times.to_physical().to_numpy()
-
-
-def to_pandas(frame: pl.DataFrame) -> "pandas.DataFrame":
-    """A pandas copy of a table."""
-    try:
-        return frame.to_pandas()
-    except ImportError:
-        raise DataError(
-            "to_pandas needs the packages pandas and pyarrow; run pip install pandas pyarrow."
-        ) from None

@@ -138,28 +138,6 @@ class IdMap:
         index = np.array([positions.get(_plain(value), UNKNOWN) for value in values], np.int32)
         return np.where(index < len(self), index, np.int32(UNKNOWN))
 
-    def find(self, ids: Any) -> tuple[pl.Series, Ints] | None:
-        """Return the only id of a list, as a series, and its index; None unless it is one known id.
-
-        It gives the same as `id_series` and `lookup`, in a fraction of their time.
-
-        Parameters
-        ----------
-        ids
-            Anything that names ids.
-
-        Examples
-        --------
-        >>> sl.IdMap.of(["ann", "bob"]).find(["bob"])[1].tolist()
-        [1]
-        """
-        if type(ids) is not list or len(ids) != 1 or type(ids[0]) is not self._plain_type:
-            return None
-        index = self.positions.get(ids[0], self.size)
-        if index >= self.size:
-            return None
-        return self.values.slice(index, 1), np.array([index], np.int32)
-
     def check_type(self, value: Any, kind: str = "id") -> None:
         """Raise UnknownIdError if a value cannot be one of these ids because of its type.
 
@@ -179,12 +157,6 @@ class IdMap:
     def kind(self) -> str:
         """The type of the ids: "string" or "integer"."""
         return "string" if self.values.dtype == pl.String else "integer"
-
-    @cached_property
-    def _plain_type(self) -> type | None:
-        """The type of ids of which a new series has the type of `values`."""
-        plain: dict[Any, type] = {pl.String(): str, pl.Int64(): int}
-        return plain.get(self.values.dtype)
 
     def _advice(self, value: Any) -> str:
         if self.kind == "string" and id_kind(value) == "integer":

@@ -21,7 +21,6 @@ from shortlist.data.columns import (
     DataSource,
     ReturnTotals,
     Table,
-    to_pandas,
     tuples_to_frame,
 )
 from shortlist.data.ids import IdMap, encode
@@ -42,7 +41,6 @@ from shortlist.kernels.rows import (
 from shortlist.types import Bools, Floats, Ints, Longs
 
 if TYPE_CHECKING:
-    import pandas
     from scipy.sparse import csr_array
 
 
@@ -196,24 +194,8 @@ def _clean_matrix(matrix: Any, negative_weights: NegativeWeights) -> "csr_array"
     return csr
 
 
-def slice_users(data: "Interactions", first: int, last: int) -> dict[str, Any]:
-    """The arrays of the rows of users first … last - 1."""
-    indptr, user_baskets = data.indptr[first : last + 1], data.user_baskets[first : last + 1]
-    rows = slice(indptr[0], indptr[-1])
-    return {
-        "indptr": indptr - indptr[0],
-        "item": data.item[rows],
-        "baskets": data.baskets[user_baskets[0] : user_baskets[-1] + 1] - indptr[0],
-        "user_baskets": user_baskets - user_baskets[0],
-        "time": None if data.time is None else data.time[rows],
-        "weight": None if data.weight is None else data.weight[rows],
-    }
-
-
 def rows_of_users(data: "Interactions", users: Ints) -> dict[str, Any]:
     """The arrays of the rows of these users, in their order; -1: a user without rows."""
-    if users.size == 1 and users[0] >= 0:  # most requests name one user
-        return slice_users(data, int(users[0]), int(users[0]) + 1)
     indptr, rows = take_rows(data.indptr, users)
     user_baskets, baskets = take_rows(data.user_baskets, users)
     return {
@@ -683,16 +665,6 @@ class Interactions(UsersAndItems):
         if names and self.item_names is not None:
             columns["item_name"] = self.item_names.gather(pl.Series(self.item))
         return pl.DataFrame(columns)
-
-    def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
-        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
-
-        Parameters
-        ----------
-        names
-            As in `to_frame`.
-        """
-        return to_pandas(self.to_frame(names=names))
 
     def with_item_names(self, item_id: pl.Series, item_name: pl.Series) -> Self:
         """Return the same interactions with display names; an item without a name gets its id.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, overload
+from typing import Any, ClassVar, Self, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from shortlist.data.columns import (
     find_column,
     match_columns,
     plain_name,
-    to_pandas,
     to_polars,
 )
 from shortlist.data.files import (
@@ -35,9 +34,6 @@ from shortlist.data.read_options import ColumnNames, without_options
 from shortlist.errors import DataError
 from shortlist.kernels.rows import find_repeated_item, starts
 from shortlist.types import Doubles, Floats, Ints, Longs
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @dataclass(frozen=True)
@@ -482,16 +478,6 @@ class RankedLists(Ragged):
         if names and self.item_names is not None:
             columns["item_name"] = shown(self.item_names.gather(pl.Series(self.items)))
         return pl.DataFrame(columns)
-
-    def to_pandas(self, *, names: bool = False) -> "pandas.DataFrame":
-        """Return `to_frame` as a pandas table; needs pandas and pyarrow.
-
-        Parameters
-        ----------
-        names
-            As in `to_frame`.
-        """
-        return to_pandas(self.to_frame(names=names))
 
     def summary(self) -> pl.DataFrame:
         """Return a polars table with one row per list: user_id, length, boundary, reason."""

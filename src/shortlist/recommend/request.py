@@ -38,7 +38,14 @@ from shortlist.kernels.rows import (
     unite_sets,
 )
 from shortlist.recommend.options import RequestOptions
-from shortlist.recommend.retrieval import Hits, ItemIndexCache, Retriever, SparseScores, dense_scores
+from shortlist.recommend.retrieval import (
+    Hits,
+    ItemIndexCache,
+    Retriever,
+    ScoredCandidates,
+    SparseScores,
+    dense_scores,
+)
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
@@ -339,12 +346,8 @@ def build_request(state: S, users: Any, options: RequestOptions) -> RecommendReq
     source, filter_seen = stored, options.filter_seen
     if history is not None:
         source = History.of(read_sessions(stored, history, options.at))
-    plain_users = source.users.find(users)
-    if plain_users is not None:
-        user_ids, rows = plain_users
-    else:
-        user_ids = parse_users(source, users)
-        rows = source.users.lookup(user_ids, "user id" if history is None else "history: user id")
+    user_ids = parse_users(source, users)
+    rows = source.users.lookup(user_ids, "user id" if history is None else "history: user id")
     if history is not None:
         if (rows == UNKNOWN).any():
             other = user_ids.gather(np.flatnonzero(rows == UNKNOWN))[0]
@@ -510,13 +513,11 @@ class Scorer(Protocol):
         """How many users to score at once."""
 
 
-class ScoredUsers(NamedTuple):
+class ScoredBatch(NamedTuple):
     """Users that the model knows, and the scores of what they may be shown."""
 
     request: RecommendRequest[Any]
-    scores: Scores
-    candidates: ItemSets | None  # of each user; None if all users have the same
-    excluded: ItemSets
+    scored: ScoredCandidates
     best: Hits | None = None  # the best candidates, all of those above the boundary and others
 
 
@@ -657,88 +658,79 @@ class BatchRecommender(Generic[S]):
 
     def _recommend_known(self, request: RecommendRequest[S]) -> RankedLists:
         """Lists of known users."""
-        scored, options = self._score(request), request.options
+        batch, options = self._score(request), request.options
         if options.N is not None:
-            top = self._rank(scored, request.limit)
+            top = self._rank(batch, request.limit)
             truncated = top.lengths == options.max_items if request.limit != options.N else None
             lists = truncate_lists(top, request.limit, truncated)
         elif self.cutoff is not None:
-            top = self._select_top(scored, self.cutoff.candidates_needed())
+            top = self._select_top(batch, self.cutoff.candidates_needed())
             lists = self.cutoff.apply(top, history=request.history)
             if self.limits is not None:
                 lists = _name_group_limit(lists, top)
             lists = truncate_lists(lists, request.limit)
         else:
-            lists = self._select_above_boundary(scored)
+            lists = self._select_above_boundary(batch)
         if options.N is None and self.calibrated is not None and self.calibrated is not self.cutoff:
             lists = self.calibrated.with_probabilities(lists, history=request.history)
         if options.N is None and options.min_items:
-            lists = self._extend_short_lists(lists, scored)
+            lists = self._extend_short_lists(lists, batch)
         if (lists.lengths == 0).any():
-            n_left = count_candidates(self.shared, scored.candidates, scored.excluded, len(self.item_ids))
+            _, candidates, excluded = batch.scored
+            n_left = count_candidates(self.shared, candidates, excluded, len(self.item_ids))
             assert lists.reason is not None
             lists.reason[n_left <= 0] = REASON_CODE["no_candidates"]
         return lists
 
-    def _score(self, request: RecommendRequest[S]) -> ScoredUsers:
+    def _score(self, request: RecommendRequest[S]) -> ScoredBatch:
         """Let the model score the candidates of known users."""
         candidates = request.candidates.sets(request.user_ids, self.item_ids)
-        scores, excluded = self.model.score(request), request.excluded_sets()
-        if scores.size_dispersion is None:
-            return ScoredUsers(request, scores, candidates, excluded)
+        scored = ScoredCandidates(self.model.score(request), candidates, request.excluded_sets())
+        if scored.scores.size_dispersion is None:
+            return ScoredBatch(request, scored)
+        boundaries, hits = f1_boundaries(scored, self.retriever)
+        scored = scored._replace(scores=replace(scored.scores, boundaries=boundaries))
+        return ScoredBatch(request, scored, None if self.limits else hits)
 
-        def search(some: Scores, users: Longs, limit: int | None) -> Hits:
-            if users.size == len(request):
-                return self.retriever.search(some, no_floors(users.size), excluded, candidates, limit)
-            sets = None if candidates is None else candidates.take(users)
-            return self.retriever.search(some, no_floors(users.size), excluded.take(users), sets, limit)
-
-        boundaries, hits = f1_boundaries(scores, len(self.item_ids), search)
-        scores = replace(scores, boundaries=boundaries)
-        return ScoredUsers(request, scores, candidates, excluded, None if self.limits else hits)
-
-    def _select_top(self, scored: ScoredUsers, limit: int | None, reason: str = "top_n") -> RankedLists:
+    def _select_top(self, batch: ScoredBatch, limit: int | None, reason: str = "top_n") -> RankedLists:
         """The best `limit` candidates, whatever their score."""
-        request, scores, candidates, excluded, _ = scored
-        hits = self.retriever.search(scores, no_floors(len(request)), excluded, candidates, limit)
+        request, scored, _ = batch
+        hits = self.retriever.search(scored, limit)
         reasons = same_reason(len(request), reason)
         if hits.skipped is not None:
             reasons[hits.skipped] = REASON_CODE["group_limit"]
-        return _build_lists(request, hits, reasons, scores)
+        return _build_lists(request, hits, reasons, scored.scores)
 
-    def _rank(self, scored: ScoredUsers, limit: int | None, reason: str = "top_n") -> RankedLists:
+    def _rank(self, batch: ScoredBatch, limit: int | None, reason: str = "top_n") -> RankedLists:
         """The best `limit` candidates, with the probabilities of the cutoff in force or of the saved one."""
         if self.calibrated is None:
-            return self._select_top(scored, limit, reason)
+            return self._select_top(batch, limit, reason)
         needed = limit
         if limit is not None and self.reorders:
             needed = max(limit, self.calibrated.candidates_needed())
-        top = self._select_top(scored, needed, reason)
-        top = self.calibrated.with_probabilities(top, history=scored.request.history)
+        top = self._select_top(batch, needed, reason)
+        top = self.calibrated.with_probabilities(top, history=batch.request.history)
         return top if limit is None else top.head(limit)
 
-    def _select_above_boundary(self, scored: ScoredUsers) -> RankedLists:
+    def _select_above_boundary(self, batch: ScoredBatch) -> RankedLists:
         """The candidates above each user's boundary."""
-        request, scores, candidates, excluded, best = scored
-        assert scores.boundaries is not None
-        floors, limit = scores.boundaries.astype(np.float32), request.limit
-        if best is not None:
-            hits = best.above(floors, limit)
-        else:
-            hits = self.retriever.search(scores, floors, excluded, candidates, limit)
+        request, scored, best = batch
+        assert scored.scores.boundaries is not None
+        floors, limit = scored.scores.boundaries.astype(np.float32), request.limit
+        hits = self.retriever.search(scored, limit, floors) if best is None else best.above(floors, limit)
         reason = same_reason(len(request), "boundary")
         reason[hits.indptr[1:] == hits.indptr[:-1]] = REASON_CODE["no_candidate_above_boundary"]
         if limit is not None:
             reason[hits.truncated] = REASON_CODE["max_items"]
-        return _build_lists(request, hits, reason, scores)
+        return _build_lists(request, hits, reason, scored.scores)
 
-    def _extend_short_lists(self, lists: RankedLists, scored: ScoredUsers) -> RankedLists:
+    def _extend_short_lists(self, lists: RankedLists, batch: ScoredBatch) -> RankedLists:
         """The lists, with those shorter than min_items extended by the next best candidates."""
-        least = min(scored.request.options.min_items, LONGEST)
+        least = min(batch.request.options.min_items, LONGEST)
         short = np.flatnonzero(lists.lengths < least)
         if short.size == 0:
             return lists
-        longer = self._rank(scored, least, "min_items").take(short)
+        longer = self._rank(batch, least, "min_items").take(short)
         grown = np.flatnonzero(longer.lengths > lists.lengths[short])
         return replace_lists(lists, short[grown], longer.take(grown))
 
@@ -758,7 +750,7 @@ class BatchRecommender(Generic[S]):
         scores = Scores(factors=Factors(np.ones((len(request), 1), np.float32), counts[:, None]))
         floors, limit = np.zeros(len(request), np.float32), request.fallback_limit
         if candidates is not None:
-            return self.retriever.search(scores, floors, excluded, candidates, limit)
+            return self.retriever.search(ScoredCandidates(scores, candidates, excluded), limit, floors)
         items = np.flatnonzero(counts).astype(np.int32)
         if self.shared is not None:
             items = np.intersect1d(items, self.shared, assume_unique=True)
@@ -767,7 +759,7 @@ class BatchRecommender(Generic[S]):
             needed = limit + int(excluded.lengths.max(initial=0))
             items = np.sort(items[np.argsort(-counts[items], kind="stable")[:needed]])
         retriever = Retriever(len(self.item_ids), items, 1, self.limits)
-        return retriever.search(scores, floors, excluded, None, limit)
+        return retriever.search(ScoredCandidates(scores, None, excluded), limit, floors)
 
     def _call_fallback(
         self, request: RecommendRequest[S], candidates: ItemSets | None, excluded: ItemSets
@@ -794,11 +786,6 @@ class BatchRecommender(Generic[S]):
 
 
 NO_ROWS: Longs = np.empty(0, np.int64)
-
-
-def no_floors(n: int) -> Floats:
-    """(n,) floors that every score is above."""
-    return np.full(n, -np.inf, np.float32)
 
 
 def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | None:
@@ -940,25 +927,20 @@ def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | Non
     return lists.head(limit, reason) if long.any() else replace(lists, reason=reason)
 
 
-SearchFunction = Callable[[Scores, Longs, int | None], Hits]  # the best candidates of some users
-
-
-def f1_boundaries(scores: Scores, n_items: int, search: SearchFunction) -> tuple[Floats, Hits | None]:
+def f1_boundaries(scored: ScoredCandidates, retriever: Retriever) -> tuple[Floats, Hits | None]:
     """(n,) boundaries of scores, NaN for users without candidates; and the best candidates of all users.
 
     None instead of these if some of those above a boundary are not among them.
     """
-    assert scores.log_odds_shift is not None
-    assert scores.expected_sizes is not None
-    boundaries = np.full(scores.log_odds_shift.size, np.nan, np.float32)
+    boundaries = np.full(len(scored.excluded), np.nan, np.float32)
     users: Longs = np.arange(boundaries.size)
     limit, best = FIRST_CANDIDATES, None
     while users.size:
-        some = scores if users.size == boundaries.size else scores.take(users)
-        hits = search(some, users, limit if limit < n_items else None)
-        probability, lengths = best_f1(some, hits)
-        assert some.log_odds_shift is not None
-        level = (logit(probability) - some.log_odds_shift).astype(np.float32)
+        some = scored if users.size == boundaries.size else scored.take(users)
+        hits = retriever.search(some, limit if limit < retriever.n_items else None)
+        probability, lengths = best_f1(some.scores, hits)
+        assert some.scores.log_odds_shift is not None
+        level = (logit(probability) - some.scores.log_odds_shift).astype(np.float32)
         boundaries[users] = np.where(hits.indptr[1:] > hits.indptr[:-1], level, np.nan)
         best = hits if users.size == boundaries.size and hits.reaches(boundaries) else None
         users = users[hits.truncated & (lengths == limit)]

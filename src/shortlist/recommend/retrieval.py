@@ -198,9 +198,8 @@ class Hits(Ragged):
     skipped: Bools | None = None  # (n_users,) whether all that is left is beyond the limits of groups
 
     def repeat(self, values: Floats) -> Doubles:
-        """(n_hits,) or, of one user, (1,) the value (n_users,) of the user of each hit."""
-        doubles = values.astype(np.float64)
-        return doubles if doubles.size == 1 else np.repeat(doubles, self.lengths)
+        """(n_hits,) the value (n_users,) of the user of each hit."""
+        return np.repeat(values.astype(np.float64), self.lengths)
 
     def reaches(self, floors: Floats) -> bool:
         """Whether all candidates above the floor (n_users,) of each user are among the hits."""
@@ -209,10 +208,6 @@ class Hits(Ragged):
 
     def above(self, floors: Floats, limit: int | None) -> "Hits":
         """The best `limit` hits above the floor (n_users,) of each user."""
-        if floors.size == 1:  # as most requests
-            n_hits = int((self.scores > floors[0]).sum())
-            n = n_hits if limit is None else min(n_hits, limit)
-            return Hits(np.array([0, n]), self.items[:n], self.scores[:n], np.array([n_hits > n]))
         n_above = sum_rows(self.indptr, self.scores > np.repeat(floors, self.lengths))
         counts = n_above if limit is None else np.minimum(n_above, limit)
         hits = self.where(self.positions < np.repeat(counts, self.lengths))
@@ -454,7 +449,19 @@ def top_items(
     return _collect(run, queries.indptr.size - 1, width, items.n_items)
 
 
-GroupQuery = tuple["Scores", Floats, ItemSets, ItemSets | None]  # scores, floors, excluded, candidates
+class ScoredCandidates(NamedTuple):
+    """The scores of some users, what they may be shown, and what they may not."""
+
+    scores: "Scores"
+    candidates: ItemSets | None  # of each user; None if all users have the same
+    excluded: ItemSets
+
+    def take(self, users: Longs) -> "ScoredCandidates":
+        """Those of these users, in this order."""
+        sets = None if self.candidates is None else self.candidates.take(users)
+        return ScoredCandidates(self.scores.take(users), sets, self.excluded.take(users))
+
+
 GROUP_DEPTH = 4  # how much deeper the next search is if items are skipped
 
 # Building an index costs about as much as scoring every item for this many users.
@@ -474,50 +481,40 @@ class Retriever:
     limits: UserLimits | None = None
     index: ItemIndex | None = field(default=None, init=False)
 
-    def search(
-        self,
-        scores: "Scores",
-        floors: Floats,
-        excluded: ItemSets,
-        per_user: ItemSets | None,
-        limit: int | None,
-    ) -> Hits:
-        """The best `limit` items (None: all) above the floor, from `own` candidates or the shared ones."""
+    def search(self, scored: ScoredCandidates, limit: int | None, floors: Floats | None = None) -> Hits:
+        """The best `limit` items (None: all) of each user, above the floor (n_users,) if there are floors."""
+        if floors is None:
+            floors = np.full(len(scored.excluded), -np.inf, np.float32)
         if self.limits is None:
-            return self._search(scores, floors, excluded, per_user, limit)
+            return self._search(scored, limit, floors)
         depth = None if limit is None else GROUP_DEPTH * limit
-        hits = self._search(scores, floors, excluded, per_user, depth)
-        return self._search_deeper(hits, (scores, floors, excluded, per_user), limit, depth or 0)
+        return self._search_deeper(self._search(scored, depth, floors), scored, limit, floors, depth or 0)
 
-    def _search_deeper(self, hits: Hits, query: "GroupQuery", limit: int | None, depth: int) -> Hits:
+    def _search_deeper(
+        self, hits: Hits, scored: ScoredCandidates, limit: int | None, floors: Floats, depth: int
+    ) -> Hits:
         """The hits within the limits of groups; more candidates for users of whom too many were skipped."""
         assert self.limits is not None
-        within, (scores, floors, excluded, per_user) = hits.within(self.limits, limit), query
+        within = hits.within(self.limits, limit)
         short = np.flatnonzero(hits.truncated & (within.lengths < (limit or 0)))
         if short.size == 0:
             return within
         parts, depth = [within], depth * GROUP_DEPTH
         for users in np.array_split(short, -(-short.size * min(depth, self.n_items) // CELLS)):
-            sets = None if per_user is None else per_user.take(users)
-            more = (scores.take(users), floors[users], excluded.take(users), sets)
-            parts.append(self._search_deeper(self._search(*more, depth), more, limit, depth))
+            more = scored.take(users)
+            hits = self._search(more, depth, floors[users])
+            parts.append(self._search_deeper(hits, more, limit, floors[users], depth))
         order = np.arange(floors.size)
         order[short] = floors.size + np.arange(short.size)
         return Hits.concat(parts).take(order)
 
-    def _search(
-        self,
-        scores: "Scores",
-        floors: Floats,
-        excluded: ItemSets,
-        per_user: ItemSets | None,
-        limit: int | None,
-    ) -> Hits:
+    def _search(self, scored: ScoredCandidates, limit: int | None, floors: Floats) -> Hits:
         """The best `limit` items without regard to groups."""
+        scores, per_user, excluded = scored
         if scores.sparse is not None:
             return search_sparse(scores.sparse, self.shared, floors, excluded, per_user, limit)
         if scores.factors is None:
-            return self._select(scores, floors, excluded, per_user, limit)
+            return self._select(scored, limit, floors)
         index = self._find_index(scores.factors) if per_user is None else None
         if index is not None:
             vectors = scores.factors.vectors
@@ -538,15 +535,9 @@ class Retriever:
             self.index = cache.index
         return self.index
 
-    def _select(
-        self,
-        scores: "Scores",
-        floors: Floats,
-        excluded: ItemSets,
-        per_user: ItemSets | None,
-        limit: int | None,
-    ) -> Hits:
+    def _select(self, scored: ScoredCandidates, limit: int | None, floors: Floats) -> Hits:
         """Select from scores that are already computed."""
+        scores, per_user, excluded = scored
         values = np.asarray(scores.values, np.float32)
         if scores.candidates is not None:
             return select_ragged(scores.candidates, values, floors, excluded, limit)
