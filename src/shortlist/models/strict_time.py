@@ -163,14 +163,14 @@ def find_visits(events: Interactions, baskets: Baskets, users: Iterable[Any] | N
     first = np.flatnonzero(new)
     user = events.user[first]
     visits = UserVisits(user, events.time[first], first, np.append(first[1:], events.n_rows))
-    is_asked = np.ones(first.size, np.bool_)
+    is_chosen = np.ones(first.size, np.bool_)
     if baskets == "first":
-        is_asked[1:] = user[1:] != user[:-1]
+        is_chosen[1:] = user[1:] != user[:-1]
     if users is not None:
         is_named = np.zeros(events.n_users + 1, np.bool_)
         is_named[events.users.lookup(id_series(users))] = True  # UNKNOWN marks the last entry
-        is_asked &= is_named[user]
-    visits = visits.take(is_asked)
+        is_chosen &= is_named[user]
+    visits = visits.take(is_chosen)
     return visits.take(np.argsort(visits.times, kind="stable"))
 
 
