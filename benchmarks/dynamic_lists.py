@@ -1,15 +1,11 @@
 """Do dynamic lists beat the best fixed length? Five seeds, one use of the test set.
 
-    python benchmarks/dynamic_lists.py  # the two datasets it was developed on, five seeds
-    python benchmarks/dynamic_lists.py --data complete-journey
+    python benchmarks/dynamic_lists.py  # three datasets, five seeds
     python benchmarks/dynamic_lists.py --data ml-100k  # one of them
-    python benchmarks/dynamic_lists.py --seeds 1 --no-ablation
-    python benchmarks/dynamic_lists.py --earlier  # 15,000 earlier lists per dataset
-    python benchmarks/dynamic_lists.py --data ta-feng --time  # from rows to lists; needs idle cores
 
 The ranker is trained on `train`, every cutoff (also the fixed N) is chosen on `valid`, the ranker is trained
 again on `train_valid`, and the lists are evaluated on `test`. A list is computed for the time of the true
-basket, from earlier events only. Groups of features are evaluated at earlier snapshots.
+basket, from earlier events only.
 """
 
 import argparse
@@ -20,11 +16,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-from earlier_snapshots import N_CANDIDATES, EarlierSnapshots
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
-from shortlist.auto.cutoff_choice import SelectedCutoff, choose_cutoff, cross_validate, default_cutoffs
+from shortlist.auto.cutoff_choice import SelectedCutoff, choose_cutoff, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -40,6 +35,7 @@ from shortlist.evaluation import (
 from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
 DATASETS = ("ta-feng", "ml-100k", "complete-journey")
+N_CANDIDATES = 40  # per user, for every cutoff
 COVERAGE = 0.7
 CUTOFFS = {  # name: (cutoff, whether it uses the basket size that the ranker predicts)
     "fixed N": (FixedN(n_candidates=N_CANDIDATES), False),
@@ -246,98 +242,10 @@ def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
     return found
 
 
-def gap_on_validation(stage: Stage, lists: RankedLists, cutoff: Cutoff) -> dict[str, float]:
-    """Compute the gap recovered on validation with predicted and with true basket sizes."""
-    sizes = np.diff(stage.truth.indptr)[stage.users].astype(np.float64)
-    fixed = float(fixed_n_curve(lists, stage.truth)["f1"].max())
-    gap = oracle(lists, stage.truth).mean("f1") - fixed
-    with_sizes = cutoff.clone()
-    if isinstance(with_sizes, ExpectedF1):
-        with_sizes.set_params(size="history")  # otherwise the sizes are not used alone
-    found = {}
-    for name, cut, given in (
-        ("predicted size", cutoff, lists),
-        ("true size", with_sizes, replace(lists, expected_sizes=sizes)),
-    ):
-        found[name] = float((cross_validate(cut, given, stage.truth, stage.train).mean() - fixed) / gap)
-    print(f"  share of the gap on validation: {found}", flush=True)
-    return found
-
-
-def learning_curve(stage: Stage, cutoff: Cutoff) -> dict[str, dict[str, float]]:
-    """Best fixed N and the dynamic lists on validation when the trees learn from a share of the examples."""
-    whole, found = stage.examples, {}
-    kept = np.random.default_rng(0).random(whole.labels.size)
-    for share in (0.125, 0.25, 0.5, 1.0):
-        k = kept < share
-        stage.examples = whole._replace(
-            features=whole.features[k], labels=whole.labels[k], weight=whole.weight[k]
-        )
-        found[f"{share:g}"] = fixed_and_dynamic(stage, stage.candidates(stage.ranker(0)), cutoff)
-        print(f"  {share:g} of the examples: {found[f'{share:g}']}", flush=True)
-    return found
-
-
-def gap_in_simulation(lists: RankedLists, cutoff: Cutoff, stage: Stage, n_repeats: int = 20) -> float:
-    """Compute the gap recovered on baskets simulated from the ranker's own probabilities.
-
-    The rest of the gap is chance: the oracle knows the outcomes, a cutoff only their probabilities.
-    """
-    fitted = cutoff.clone().fit(lists, stage.truth, history=stage.train)
-    if not isinstance(fitted, ExpectedF1):
-        return float("nan")
-    inside = np.arange(N_CANDIDATES) < np.diff(lists.indptr)[:, None]
-    lengths = np.diff(fitted.apply(lists, history=stage.train).indptr)
-    p, rng, shares = np.zeros(inside.shape), np.random.default_rng(0), []
-    uncalibrated = fitted.calibration == "none"
-    p[inside] = (
-        lists.probabilities if uncalibrated else fitted.calibration_.probabilities(lists, history=stage.train)
-    )
-    more, spread = fitted.next_size_.predict(lists, stage.train), max(fitted.next_size_.dispersion_, 1e-6)
-    for _ in range(n_repeats):
-        hits = rng.random(p.shape) < p
-        sizes = 1 + rng.poisson(more * rng.gamma(1 / spread, spread, more.size))
-        sizes = np.maximum(sizes, hits.sum(axis=1))
-        f1 = np.column_stack(
-            [
-                np.zeros(sizes.size),
-                2 * hits.cumsum(axis=1) / (np.arange(1, N_CANDIDATES + 1) + sizes[:, None]),
-            ]
-        )
-        fixed, dynamic = f1.mean(axis=0).max(), f1[np.arange(sizes.size), lengths].mean()
-        shares.append((dynamic - fixed) / (f1.max(axis=1).mean() - fixed))
-    return float(np.mean(shares))
-
-
-def fixed_and_dynamic(stage: Stage, lists: RankedLists, cutoff: Cutoff) -> dict[str, float]:
-    """F1 on validation at the best fixed N and with the dynamic lists."""
-    dynamic = cross_validate(cutoff, lists, stage.truth, stage.train)
-    curve = fixed_n_curve(lists, stage.truth)
-    return {"fixed N": float(curve["f1"].max()), "dynamic": float(dynamic.mean())}
-
-
-def end_to_end(name: str) -> dict[str, float]:
-    """Measure the seconds from rows to final lists: both stages and cutoff selection, compiled beforehand."""
-    small = sl.split.last_basket(sl.load_dataset("sample"))
-    for split in (small, sl.split.last_basket(sl.load_dataset(name))):
-        processor, clock = time.process_time(), time.perf_counter()
-        found = []
-        for train, truth in ((split.train, split.valid), (split.train_valid, split.test)):
-            users = truth.active_users
-            ids = truth.users.to_ids(users)
-            found.append(TwoStage().fit(train).recommend(ids, N=N_CANDIDATES, at=truth))
-        choice = choose_cutoff(found[0], split.valid, split.train, default_cutoffs(N_CANDIDATES))
-        choice.cutoff.apply(found[1], history=split.train_valid)
-        spent = {"wall": time.perf_counter() - clock, "processor": time.process_time() - processor}
-    print(f"  end to end: {spent}", flush=True)
-    return {kind: round(seconds, 1) for kind, seconds in spent.items()}
-
-
 def write(name: str, dataset: str, found: dict[str, object]) -> None:
     """Update the results of a dataset in results/<name>.json."""
     file = RESULTS / f"{name}.json"
     held = json.loads(file.read_text()) if file.is_file() else {}
-    found = {**held.get(dataset, {}), **found}
     save_results(name, {**held, "machine": describe("lightgbm"), "candidates": N_CANDIDATES, dataset: found})
 
 
@@ -345,44 +253,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", choices=(*DATASETS, "sample"), action="append")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--no-ablation", action="store_true")
-    parser.add_argument("--earlier", action="store_true", help="evaluate only lists of earlier snapshots")
-    parser.add_argument("--curve", action="store_true", help="compute only the learning curve")
-    parser.add_argument("--time", action="store_true", help="measure only the total running time")
     parser.add_argument("--name", default="dynamic_lists")
     given = parser.parse_args()
-    for dataset in given.data or ("ml-100k", "ta-feng"):
-        if given.time:
-            write(given.name, dataset, {"end_to_end_seconds": end_to_end(dataset)})
-            continue
-        if given.curve:
-            split = sl.split.last_basket(sl.load_dataset(dataset))
-            before = Stage("valid", split.train, split.valid, Clock())
-            cutoff = select_cutoff(before, before.candidates(before.ranker(0))).cutoff
-            write(given.name, dataset, {"learning_curve_on_validation": learning_curve(before, cutoff)})
-            continue
-        if given.earlier:
-            split = sl.split.last_basket(sl.load_dataset(dataset))
-            before = EarlierSnapshots(split.train)
-            write(
-                given.name,
-                dataset,
-                {
-                    "earlier_snapshots": before.evaluate_cutoffs(),
-                    "cutoff_selection": before.evaluate_selection(),
-                },
-            )
-            if not given.no_ablation:
-                write(given.name, dataset, {"ablation_at_earlier_snapshots": before.evaluate_ablation()})
-            continue
+    for dataset in given.data or DATASETS:
         trial = Trial(dataset)
         for number in range(given.seeds):
             trial.add(number)
             write(given.name, dataset, trial.result())  # so that an interrupted run leaves what it found
-        lists, cutoff = trial.before.candidates(trial.before.ranker(0)), trial.choice.cutoff
-        shares = gap_on_validation(trial.before, lists, cutoff)
-        shares["simulated baskets"] = gap_in_simulation(lists, cutoff, trial.before)
-        write(given.name, dataset, {"gap_on_validation": shares})
-        if not given.no_ablation:
-            curve = learning_curve(trial.before, cutoff)
-            write(given.name, dataset, {"learning_curve_on_validation": curve})

@@ -7,7 +7,7 @@
 Rankers: GP-TopFreq, TIFU-KNN and UP-CF, each at its best N of validation; the last two are tuned there with
 twelve trials each; `TwoStage` has its default settings. Cutoffs on the ranking of `TwoStage`: the best
 N, PerK, and the expected F1 that is chosen on validation. PerK calibrates each user on one basket, so its
-prior cannot be evaluated on that basket: for each of three priors it is fitted on the basket before the
+prior cannot be evaluated on that basket: for each of four priors it is fitted on the basket before the
 validation basket and evaluated on the validation basket; then it is fitted on the latter with the best prior.
 Lists are evaluated on `test`, over all users. Every row is compared with the chosen lists, paired by user,
 each user's F1 being the mean over the seeds; Holm's correction covers all rows of all datasets.
@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from earlier_snapshots import N_CANDIDATES
 from machine import RESULTS, describe, save_results
 from settings import search_settings
 from shortlist_extras import PerK
@@ -41,8 +40,9 @@ OURS, FIXED, PERK = (
     "TwoStage, best fixed N",
     "TwoStage, PerK",
 )
+N_CANDIDATES = 40  # per user, for every cutoff
 N_TRIALS = 12
-PRIORS = (1.0, 10.0, 100.0)  # of PerK
+PRIORS = (1.0, 10.0, 100.0, 1000.0)  # of PerK
 Values = dict[str, dict[str, np.ndarray]]  # by row: F1, NDCG and length of each user
 
 

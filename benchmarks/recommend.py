@@ -22,10 +22,10 @@ from scipy.sparse import csr_matrix
 from threadpoolctl import threadpool_limits
 
 from shortlist.core.threads import set_threads
-from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.data.interactions import Interactions
 from shortlist.models.factorization.mf import DKBPRMF
 from shortlist.models.precomputed import PrecomputedScores
+from shortlist.models.two_stage.trees import TreeEnsemble, TreeParams, fit_trees
 
 N_THREADS, N_FACTORS, N = 2, 64, 20
 ROUNDS = 7

@@ -1,7 +1,6 @@
 """Every method of calibration gives probabilities that match outcomes."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ import shortlist as sl
 from shortlist.core.codec import Contents, EstimatorForm, Scope
 from shortlist.core.options import Estimator
 from shortlist.cutoff import Calibration, ExpectedF1, top_candidates
-from shortlist.cutoff.calibration import AUTO_METHODS, isotonic_fit, isotonic_predict
+from shortlist.cutoff.calibration import isotonic_fit, isotonic_predict
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
 from shortlist.errors import ConfigError, DataError, ModelFileError
@@ -34,7 +33,7 @@ def ranked(lists, table):
     return table[np.repeat(np.arange(len(lists)), lists.lengths), lists.items]
 
 
-@pytest.mark.parametrize("method", ["platt", "isotonic", "features", "trees", "auto"])
+@pytest.mark.parametrize("method", ["platt", "isotonic", "features", "auto"])
 def test_probabilities_match_outcomes_of_new_users(method):
     scores, _, truth, history = world(0)
     cal = Calibration(method=method).fit(scores, truth, history=history)
@@ -85,22 +84,6 @@ def test_result_does_not_depend_on_batches(monkeypatch):
     whole = cal.probabilities(scores, history=history)
     monkeypatch.setattr("shortlist.cutoff.calibration.BLOCK", 300)
     assert (cal.probabilities(scores, history=history) == whole).all()
-
-
-def test_trees_are_saved_as_text(tmp_path):
-    scores, _, truth, history = world(7)
-    cal = Calibration(method="trees").fit(scores, truth, history=history)
-    cal.save(tmp_path / "trees")
-    again = Calibration.load(tmp_path / "trees")
-    assert cal.text_.tobytes().startswith(b"tree")
-    assert (again.probabilities(scores, history=history) == cal.probabilities(scores, history=history)).all()
-
-
-def test_error_without_lightgbm_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "lightgbm", None)
-    scores, _, truth, _ = world(8, n_users=10)
-    with pytest.raises(ConfigError, match=r"pip install lightgbm"):
-        Calibration(method="trees").fit(scores, truth)
 
 
 def test_isotonic_steps_ascend_and_are_means():
@@ -157,7 +140,7 @@ def test_auto_has_the_lowest_loss_in_cross_validation():
         lists = top_candidates(scores)
         halves = [label_lists(lists.take(np.arange(start, 16, 2)), truth) for start in (0, 1)]
         losses = {}
-        for method in AUTO_METHODS:
+        for method in ("platt", "isotonic", "features"):
             losses[method] = 0.0
             for train, test in (halves, halves[::-1]):
                 p = Calibration(method=method).fit_labels(train, None).probabilities(test.lists)

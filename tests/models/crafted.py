@@ -34,7 +34,7 @@ JSON_VALUES = [
     {"a": 1},
 ]
 JSON_VALUES += [{"array": "history.item"}, {"series": "users"}, {"float": "nan"}, {"float": "-inf"}]
-JSON_VALUES += ["uniform", "hinge", "max", "none", "trees", "FixedN", "Calibration", "TwoStage", "BasketSize"]
+JSON_VALUES += ["uniform", "hinge", "max", "none", "FixedN", "Calibration", "TwoStage", "BasketSize"]
 
 
 class Parts(NamedTuple):

@@ -312,7 +312,6 @@ CUTOFFS = {
     ),
     "size model": (ExpectedF1(), rows("n_missed_.beta_", 1), "beta_' must have shape"),
     "boundaries": (FrozenBoundary(), rows("boundaries_", 2), "'boundaries_' must have shape 30, got 2"),
-    "trees": (ExpectedF1(calibration="trees"), rows("calibration_.text_", 9), "the trees cannot be read"),
 }
 
 

@@ -20,7 +20,6 @@ import pytest
 from scipy.sparse import csr_array
 
 from shortlist.cutoff import (
-    Calibration,
     ExpectedF1,
     ExpectedValue,
     FixedN,
@@ -75,7 +74,6 @@ def build_cutoffs(data, lists):
         "f1": ExpectedF1(calibration="features"),
         "value": ExpectedValue(calibration="platt"),
         "guarantee": Guarantee(min_precision=0.01, fallback="empty"),
-        "trees": Calibration(method="trees", n_candidates=20),
     }
     return {name: one.fit(lists, data, history=data) for name, one in cutoffs.items()}
 

@@ -11,7 +11,6 @@ from shortlist.core.codec import Ascending, Shape, When, file_error
 from shortlist.core.glm import AdditiveLogistic, log_loss
 from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Count, Seed
 from shortlist.core.special import expit
-from shortlist.core.trees import Text, TreeEnsemble, TreeParams, fit_trees
 from shortlist.cutoff.base import Cutoff, SavedEstimator
 from shortlist.cutoff.candidates import AnyScores, label_candidates, top_candidates
 from shortlist.data.ids import UNKNOWN
@@ -83,9 +82,8 @@ def _per_user(counts: Longs, user: Ints) -> Doubles:
 
 QUANTILES = (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 0.995)  # dense at the top, where most hits are
 BLOCK = 1 << 20  # candidates per batch of features
-Method = Literal["platt", "isotonic", "features", "trees", "none", "auto"]
-METHODS = ("platt", "isotonic", "features", "trees", "none")
-AUTO_METHODS = ("platt", "isotonic", "features")  # compared by "auto"
+Method = Literal["platt", "isotonic", "features", "none", "auto"]
+METHODS = ("platt", "isotonic", "features", "none")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -98,13 +96,13 @@ class Calibration(SavedEstimator):
     ----------
     method
         "platt": logistic regression on the score. "isotonic": a non-decreasing step function of the score.
-        "features": additive logistic regression on score, rank, gap to the top score and history. "trees":
-        LightGBM on the same features (needs the package lightgbm). "none": use the probabilities that the
-        lists carry. "auto": platt, isotonic or features, whichever has the lowest cross-validated log loss.
+        "features": additive logistic regression on score, rank, gap to the top score and history. "none": use
+        the probabilities that the lists carry. "auto": platt, isotonic or features, whichever has the lowest
+        cross-validated log loss.
     n_candidates
         Number of top candidates considered per user.
     seed
-        Seed of the sampling of negatives ("features") and of the trees.
+        Seed of the sampling of negatives ("features").
 
     References
     ----------
@@ -138,7 +136,6 @@ class Calibration(SavedEstimator):
     heights_: Annotated[
         Doubles, Shape("n_steps"), AtLeast(0), AtMost(1), Ascending(), When("method_", ("isotonic",))
     ] = FITTED
-    text_: Annotated[Text, Shape("n_bytes"), When("method_", ("trees",))] = FITTED
 
     def fit(
         self,
@@ -157,7 +154,7 @@ class Calibration(SavedEstimator):
         truth
             Interactions that happened after the scores were computed.
         history
-            Interactions known when the scores were computed; used by "features" and "trees".
+            Interactions known when the scores were computed; used by "features".
         users
             Ids of the users who received a list or were eligible for one. They count even if they interacted
             with nothing.
@@ -170,7 +167,7 @@ class Calibration(SavedEstimator):
         Raises
         ------
         ConfigError
-            If a parameter is invalid, or LightGBM is missing for "trees".
+            If a parameter is invalid.
         DataError
             If no user of `truth` has a candidate.
 
@@ -208,14 +205,9 @@ class Calibration(SavedEstimator):
             self.logistic_ = _fit_platt(scores, y)
         elif method == "isotonic":
             self.steps_, self.heights_ = isotonic_fit(scores, y)
-        elif method in ("features", "trees"):
-            columns = candidate_features(labeled.lists, scores, history)
-            if method == "trees":
-                params = TreeParams(n_leaves=15, l2=1.0, seed=self.seed)
-                self.text_ = fit_trees(columns.astype(np.float32), y, None, params)
-            else:
-                model = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed)
-                self.logistic_ = model.fit(columns, y)
+        elif method == "features":
+            model = AdditiveLogistic(quantiles=QUANTILES, ridge=10.0, seed=self.seed)
+            self.logistic_ = model.fit(candidate_features(labeled.lists, scores, history), y)
         self.method_ = method
         return self
 
@@ -312,7 +304,7 @@ class Calibration(SavedEstimator):
         return replace(lists, probabilities=self.probabilities(lists, history=history))
 
     def _summary(self) -> str:
-        uses = " with history" if self.uses_history_ and self.method_ in ("features", "trees") else ""
+        uses = " with history" if self.uses_history_ and self.method_ == "features" else ""
         return f"{self.method_}{uses}"
 
     def _check_loaded(self) -> None:
@@ -321,8 +313,6 @@ class Calibration(SavedEstimator):
         n_columns = len(RANK_FEATURES) + (len(HISTORY_FEATURES) if self.uses_history_ else 0)
         if self.method_ == "isotonic" and not self.steps_.size:
             raise file_error("steps_", "must have at least one step")
-        if self.method_ == "trees":
-            TreeEnsemble(self.text_).check_kind("binary", n_columns)
         expected = {"platt": 1, "features": n_columns}.get(self.method_)
         if expected is not None and self.logistic_.n_columns != expected:
             raise file_error("logistic_", f"must have {expected} columns, got {self.logistic_.n_columns}")
@@ -333,30 +323,27 @@ class Calibration(SavedEstimator):
         halves = [labels.take(numbers[::2]), labels.take(numbers[1::2])]
         if not all(half.n_outcomes for half in halves):
             return "platt"
-        losses = []
-        for method in AUTO_METHODS:
+        losses = {}
+        for method in ("platt", "isotonic", "features"):
             loss = 0.0
             for train, test in (halves, halves[::-1]):
                 fitted = self.clone().set_params(method=method).fit_labels(train, history)
                 p = np.clip(fitted.probabilities(test.lists, history=history), 1e-6, 1 - 1e-6)
                 loss += float(log_loss(np.log(p / (1 - p)), test.relevant.astype(np.float64)).sum())
-            losses.append(loss)
-        return AUTO_METHODS[int(np.argmin(losses))]
+            losses[method] = loss
+        return min(losses, key=losses.__getitem__)
 
     def _from_features(self, lists: RankedLists, values: Doubles, history: Interactions | None) -> Doubles:
         """(n_candidates,) probabilities, in batches of lists so that the features stay small."""
         step = max(1, BLOCK // self.n_candidates)
         probabilities = np.empty(values.size)
-        trees = TreeEnsemble(self.text_) if self.method_ == "trees" else None
         for start in range(0, len(lists), step):
             is_whole = len(lists) <= step  # a single list of a prepared cutoff is not copied
             piece = lists if is_whole else lists.take(np.arange(start, min(start + step, len(lists))))
             rows = slice(int(lists.indptr[start]), int(lists.indptr[start]) + piece.items.size)
-            columns = candidate_features(piece, values[rows], history)
-            if trees is not None:
-                probabilities[rows] = trees.predict(columns.astype(np.float32))
-            else:
-                probabilities[rows] = expit(self.logistic_.log_odds(columns))
+            probabilities[rows] = expit(
+                self.logistic_.log_odds(candidate_features(piece, values[rows], history))
+            )
         return probabilities
 
 
@@ -395,7 +382,7 @@ class CalibratedCutoff(Cutoff):
     def reorders(self) -> bool:
         """Whether the fitted calibration may give probabilities another order than the scores."""
         calibration = vars(self).get("calibration_")
-        return self.uses_probabilities and getattr(calibration, "method_", "none") in ("features", "trees")
+        return self.uses_probabilities and getattr(calibration, "method_", "none") == "features"
 
     def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles | None:
         """(n_candidates,) from the fitted calibration, or from the lists; None if only scores are used."""

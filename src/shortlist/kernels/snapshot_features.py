@@ -763,7 +763,7 @@ def _lift(item_stats: ItemStats, i: int, column: int, width: int) -> float:
     if everything == 0.0:
         return MISSING
     share = everything / item_stats.total[0]
-    return (own + CLOCK_PRIOR * share) / (item_stats.sold[i] + CLOCK_PRIOR) / share
+    return float((own + CLOCK_PRIOR * share) / (item_stats.sold[i] + CLOCK_PRIOR) / share)
 
 
 # The rows of features are written element by element: a slice of a row is an object of its own, which takes

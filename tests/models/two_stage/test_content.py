@@ -81,7 +81,7 @@ def test_features_by_hand():
         "content_kind_profile", "content_kind_latest", "content_price_relative", "content_listed_days",
         "content_linked", "content_companions",
     )  # fmt: skip
-    log = TwoStage(**SMALL)._replay(history).whole.timeline.log.users
+    log = TwoStage(**SMALL)._replay(history, has_clock=False).whole.timeline.log.users
     at = Snapshots(np.array([0, 0], np.int32), np.array([DAY, 3 * DAY]), np.array([-1, -1]))
     w = data.items.lookup(["w"])[0]
     links = {"xz": 3, "zx": 3, "wy": 2, "yw": 2}

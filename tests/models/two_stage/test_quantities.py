@@ -5,9 +5,11 @@ import pytest
 
 import shortlist as sl
 from shortlist.data.history import History
+from shortlist.data.timeline import event_times
 from shortlist.errors import ConfigError
 from shortlist.models.two_stage.features import FEATURES
-from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, EventReplay, Quantities, event_times
+from shortlist.models.two_stage.quantities import QUANTITY_FEATURES, Quantities
+from shortlist.models.two_stage.two_stage import feature_names
 from shortlist.models.weighting import WeightTransform
 
 DAY = 86_400_000_000
@@ -109,7 +111,7 @@ def test_returns_are_not_purchases(fitted):
 
 
 def test_trees_see_the_features(fitted):
-    assert fitted._feature_names(None) == (*FEATURES, *QUANTITY_FEATURES)
+    assert fitted._state.features == (*FEATURES, *QUANTITY_FEATURES)
     data = build(random_rows())
     examples = fitted.compute_examples(data)
     assert examples.features.shape[1] == len(FEATURES) + len(QUANTITY_FEATURES)
@@ -146,9 +148,9 @@ def test_observing_in_pieces_is_the_joined_history(tmp_path):
 
 def test_without_weighting_nothing_is_added():
     data = build([row for row in random_rows() if row[3] > 0])
-    replay = EventReplay(History.of(data), sl.TwoStage()._rules(data))
+    replay = sl.TwoStage()._replay(History.of(data), has_clock=False)
     assert replay.whole.quantities is None
-    assert sl.TwoStage()._feature_names(None) == FEATURES
+    assert feature_names(replay, None) == FEATURES
 
 
 def test_examples_of_another_weighting_are_refused(fitted):

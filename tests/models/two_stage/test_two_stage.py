@@ -21,7 +21,7 @@ from shortlist.errors import ConfigError, DataError, ModelFileError, NotFittedEr
 from shortlist.models.base import load_model
 from shortlist.models.two_stage import two_stage
 from shortlist.models.two_stage.features import FEATURES
-from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES
+from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
 from shortlist.models.two_stage.two_stage import TwoStage, group_of
 from shortlist.split import last_basket
 from tests.models.cases import bits, checkerboard
@@ -142,7 +142,8 @@ def test_examples_give_the_same_model_as_fit():
 def test_predictions_for_examples_are_those_of_requests():
     model = fitted()
     every = TwoStage(**SMALL, negative_rate=1.0).compute_examples(habits())
-    log_odds, sizes = model.predict_examples(every)
+    log_odds = model._state.ranker.raw_scores(every.features)
+    sizes = model._state.size_trees.predict(every.user_features)
     for number in (0, 100, len(sizes) - 1):
         user, at = every.snapshots.user[number], every.snapshots.at[number : number + 1]
         scores = scores_at(model, [f"u{user:02}"], at)

@@ -26,7 +26,8 @@ from shortlist.kernels.snapshot_features import (
     fill_features,
 )
 from shortlist.models.two_stage.content import ItemContent
-from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay, Quantities
+from shortlist.models.two_stage.quantities import Quantities
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from shortlist.types import Longs
 
 T = TypeVar("T")

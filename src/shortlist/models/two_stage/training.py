@@ -7,12 +7,12 @@ import numpy as np
 
 from shortlist.core.ragged import row_owners
 from shortlist.core.threads import open_pool, thread_count
-from shortlist.core.trees import Text, TreeParams, fit_trees, grow_trees, take_examples
 from shortlist.errors import DataError
 from shortlist.kernels.snapshot_features import Snapshots
 from shortlist.models.two_stage.content import ItemContent
 from shortlist.models.two_stage.features import PROPOSED, compute_features
 from shortlist.models.two_stage.snapshots import EventReplay, select_last_snapshots
+from shortlist.models.two_stage.trees import Text, TreeParams, fit_trees, grow_trees, take_examples
 from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 
 

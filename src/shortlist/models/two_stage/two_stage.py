@@ -11,7 +11,6 @@ from shortlist.content.features import FeatureSpace, extend_items
 from shortlist.core.codec import NotStored, file_error
 from shortlist.core.options import AtLeast, AtMost, Count, Fraction, NotNegative, Seed
 from shortlist.core.ragged import ItemSets, row_owners
-from shortlist.core.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.data.history import History, NewRows
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
@@ -30,8 +29,10 @@ from shortlist.models.two_stage.features import (
     compute_features,
     tells_hours,
 )
-from shortlist.models.two_stage.snapshots import QUANTITY_FEATURES, WINDOWS, EventReplay
+from shortlist.models.two_stage.quantities import QUANTITY_FEATURES
+from shortlist.models.two_stage.snapshots import WINDOWS, EventReplay
 from shortlist.models.two_stage.training import Examples, collect_examples, train_ensembles
+from shortlist.models.two_stage.trees import Text, TreeEnsemble, TreeParams, bin_columns
 from shortlist.recommend.request import Contributions, RecommendRequest, Scores, largest_first
 from shortlist.text import short_repr
 from shortlist.types import Doubles, Floats, Ints, Longs
@@ -50,9 +51,14 @@ class TwoStageState(ModelState):
     content: ItemContent | None = None
 
 
-def build_state(
-    replay: EventReplay, texts: Sequence[Text], content: ItemContent | None, features: tuple[str, ...]
-) -> TwoStageState:
+def feature_names(replay: EventReplay, content: ItemContent | None) -> tuple[str, ...]:
+    """All features that are computed, in the order of their columns."""
+    clock = CLOCK_FEATURES if replay.rules.has_clock else ()
+    quantities = QUANTITY_FEATURES if replay.transform is not None else ()
+    return (*FEATURES, *clock, *quantities, *(() if content is None else content.names))
+
+
+def build_state(replay: EventReplay, texts: Sequence[Text], content: ItemContent | None) -> TwoStageState:
     """The state with these ensembles, of which the last predicts sizes."""
     *ranker, sizes = texts
     return TwoStageState(
@@ -62,7 +68,7 @@ def build_state(
         size_text=sizes,
         ranker=TreeEnsemble(*ranker),
         size_trees=TreeEnsemble(sizes),
-        features=features,
+        features=feature_names(replay, content),
         content=content,
     )
 
@@ -327,33 +333,12 @@ class TwoStage(WeightParams, ContentRecommender):
             self._state = self._train(examples)
         return self
 
-    def predict_examples(self, examples: Examples) -> tuple[Doubles, Doubles]:
-        """Predict for examples as for the requests they stand for.
-
-        Parameters
-        ----------
-        examples
-            The result of `compute_examples`, of this or of another model.
-
-        Returns
-        -------
-        The log-odds of each candidate, and the expected basket size of each snapshot.
-
-        Examples
-        --------
-        >>> model = sl.TwoStage(n_snapshots=500, n_rounds=5, n_bags=1)
-        >>> examples = model.compute_examples(sl.load_dataset("sample"))
-        >>> log_odds, sizes = model.fit_from_examples(examples).predict_examples(examples)
-        """
-        state: TwoStageState = self._fitted_state()
-        log_odds = state.ranker.raw_scores(self._select(examples.features, self._names_of(examples)))
-        return log_odds, state.size_trees.predict(examples.user_features)
-
     def _learn(self, train: Interactions, options: FitOptions) -> TwoStageState:
         return self._train(self._collect(train, options.items))
 
     def _train(self, examples: Examples) -> TwoStageState:
-        columns = self._select(examples.features, self._names_of(examples))
+        names = feature_names(examples.replay, examples.content)
+        columns = self._select(examples.features, names)
         binned = bin_columns(columns, examples.labels, examples.weight)
         del columns
         examples = examples._replace(features=np.empty((0, 0), np.float32))  # most of the memory
@@ -361,9 +346,9 @@ class TwoStage(WeightParams, ContentRecommender):
             n_rounds=self.n_rounds, lr=self.lr, n_leaves=self.n_leaves, min_leaf=self.min_leaf, columns=0.35
         )
         texts = train_ensembles(examples, binned, params, self.n_bags, self.seed)
-        return build_state(examples.replay, texts, examples.content, self._names_of(examples))
+        return build_state(examples.replay, texts, examples.content)
 
-    def _rules(self, history: Interactions | History, *, has_clock: bool = False) -> CandidateRules:
+    def _rules(self, history: History, *, has_clock: bool) -> CandidateRules:
         return CandidateRules(
             np.array(WINDOWS, np.int64) * DAY,
             min(self.candidates_per_source, 2 * history.n_items),  # half of it are still all items
@@ -373,19 +358,9 @@ class TwoStage(WeightParams, ContentRecommender):
             has_clock,
         )
 
-    def _replay(self, history: History, *, has_clock: bool = False) -> EventReplay:
+    def _replay(self, history: History, *, has_clock: bool) -> EventReplay:
         rules = self._rules(history, has_clock=has_clock)
         return EventReplay(history, rules, transform=self.weight_transform)
-
-    def _feature_names(self, content: ItemContent | None, *, has_clock: bool = False) -> tuple[str, ...]:
-        """All features that are computed."""
-        quantities = QUANTITY_FEATURES if self.weight_transform is not None else ()
-        clock = CLOCK_FEATURES if has_clock else ()
-        return (*FEATURES, *clock, *quantities, *(() if content is None else content.names))
-
-    def _names_of(self, examples: Examples) -> tuple[str, ...]:
-        """All features of examples."""
-        return self._feature_names(examples.content, has_clock=examples.replay.rules.has_clock)
 
     def _used_features(self, names: tuple[str, ...]) -> list[int]:
         return [k for k, name in enumerate(names) if name not in self.exclude_features]
@@ -454,15 +429,14 @@ class TwoStage(WeightParams, ContentRecommender):
     # ------------------------------------------------------------------ saving
     def _build_state(self, learned: dict[str, Any]) -> TwoStageState:
         content, texts = learned["content"], (*learned["ranker_texts"], learned["size_text"])
-        names, has_clock = learned["features"], CLOCK_FEATURES[0] in learned["features"]
-        if names != self._feature_names(content, has_clock=has_clock):
+        replay = self._replay(learned["history"], has_clock=CLOCK_FEATURES[0] in learned["features"])
+        if learned["features"] != feature_names(replay, content):
             raise ModelFileError(
                 "this TwoStage was trained on other features than this release computes; fit it again."
             )
         if len(texts) != self.n_bags + 1:
             raise file_error("ranker_texts", f"must hold {self.n_bags} ensembles, got {len(texts) - 1}")
-        replay = self._replay(learned["history"], has_clock=has_clock)
-        state = build_state(replay, texts, content, names)
-        state.ranker.check_kind("binary", len(self._used_features(names)))
+        state = build_state(replay, texts, content)
+        state.ranker.check_kind("binary", len(self._used_features(state.features)))
         state.size_trees.check_kind("poisson", len(FEATURES[USER_FEATURES]))
         return state

@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
-from shortlist.core.trees import TreeEnsemble, TreeParams, fit_trees
 from shortlist.errors import ModelFileError
+from shortlist.models.two_stage.trees import TreeEnsemble, TreeParams, fit_trees
 from tests.threads import on_threads
 
 lightgbm = pytest.importorskip("lightgbm")
