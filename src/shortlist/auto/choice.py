@@ -22,7 +22,6 @@ from shortlist.auto.cutoff_choice import (
     BOUNDARY,
     FIXED,
     SelectedCutoff,
-    SelectionData,
     confirm,
     cross_validate_all,
     default_cutoffs,
@@ -340,7 +339,7 @@ def _other_metrics(validation: Validation) -> dict[str, float]:
 
 def _end_lists(validation: Validation, cutoff: CutoffArgument) -> ModelWithCutoff:
     """How the lists of one model end; a cutoff that was chosen is not fitted yet."""
-    metric, truth, history = validation.metric, validation.holdout.truth, validation.holdout.history
+    metric, history = validation.metric, validation.holdout.history
     if cutoff is None:
         served = ModelWithCutoff(validation, None, np.empty(0))
         return served._replace(values=validation.evaluate(served.lists(validation)).values(metric))
@@ -353,9 +352,7 @@ def _end_lists(validation: Validation, cutoff: CutoffArgument) -> ModelWithCutof
     cutoffs = _default_cutoffs(validation)
     if validation.model.has_boundary:
         cutoffs[BOUNDARY] = Boundary()
-    users = validation.holdout.user_ids
-    data = SelectionData(validation.candidates, truth, history, metric, validation.money, users)
-    by_user = cross_validate_all(cutoffs, data)
+    by_user = cross_validate_all(cutoffs, validation.selection_data)
     choice = select_cutoff(by_user, cutoffs, metric)
     return ModelWithCutoff(validation, choice, by_user[choice.name])
 

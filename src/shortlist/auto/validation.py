@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from shortlist.auto.cutoff_choice import SelectionData
 from shortlist.core.metrics import Money
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError
-from shortlist.evaluation import Report, best_fixed_n, evaluate, fixed_n_curve
+from shortlist.evaluation import Report, best_fixed_n, fixed_n_curve
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.models.base import Recommender, find_model_class, model_names
 from shortlist.models.strict_time import find_visits, lists_over_time
@@ -295,10 +296,15 @@ class Validation:
             at=truth if self.holdout.at is None else as_datetime(self.holdout.at),
         )
 
+    @property
+    def selection_data(self) -> SelectionData:
+        """What cutoffs are compared on."""
+        truth, history, users = self.holdout.truth, self.holdout.history, self.holdout.user_ids
+        return SelectionData(self.candidates, truth, history, self.metric, self.money, users)
+
     def evaluate(self, lists: RankedLists) -> Report:
         """Evaluate lists of the held-out users."""
-        gain, cost = (None, None) if self.money is None else (self.money.gain, self.money.cost)
-        return evaluate(lists, self.holdout.truth, users=self.holdout.user_ids, gain=gain, cost=cost)
+        return self.selection_data.evaluate(lists)
 
     def values_at(self, N: int) -> Doubles:
         """(n_users,) the metric if all lists have N items, or as many on average as the volume allows."""
@@ -371,8 +377,7 @@ class Validation:
 
     def fit_cutoff(self, cutoff: Cutoff) -> Cutoff:
         """Fit a clone of the cutoff on the candidates."""
-        history, truth, users = self.holdout.history, self.holdout.truth, self.holdout.user_ids
-        return cutoff.clone().fit(self.candidates, truth, history=history, users=users)
+        return self.selection_data.fit(cutoff)
 
     def refit(self, data: Interactions, *, progress: EpochProgress | None = None) -> Recommender:
         """Fit the model on all of `data`, for the best number of epochs."""

@@ -234,13 +234,16 @@ class ModelReport:
 
     def verdict(self) -> list[str]:
         """The figures behind the headline."""
-        volume, n = self.volume_test, PER_USERS
+        ours, theirs, n = self.selected, self.same_volume, PER_USERS
+        difference, low, high = (
+            f"{n * value:+,.0f}"
+            for value in (self.volume_test.difference, self.volume_test.low, self.volume_test.high)
+        )
         sentences = [
-            f"Of 100 items shown, {self.selected.hits_per_100:.0f} are in the {self.outcome}; with one "
-            f"length for everyone and as many items, {self.same_volume.hits_per_100:.0f}. Of the items shown "
-            f"to 1,000 users, these are {n * self.selected.mean('hits'):,.0f} and "
-            f"{n * self.same_volume.mean('hits'):,.0f}, a difference of {n * volume.difference:+,.0f} (95% "
-            f"interval {n * volume.low:+,.0f} to {n * volume.high:+,.0f})."
+            f"Of 100 items shown, {ours.hits_per_100:.1f} are in the {self.outcome}; with one length for "
+            f"everyone and as many items, {theirs.hits_per_100:.1f}. Per 1,000 users that is "
+            f"{n * ours.mean('hits'):,.0f} and {n * theirs.mean('hits'):,.0f} such items, a difference of "
+            f"{difference} (95% interval {low} to {high})."
         ]
         return sentences if self.money is None else [self._earned(), *sentences]
 
