@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.kernels.simd import lowest_bit
-from shortlist.kernels.trees import Nodes
+from shortlist.kernels.trees import WIDTH, Nodes, transpose
 from shortlist.types import Doubles, Floats, Longs
 
 MAX_LEAVES = 32  # bits of a word
-ROWS = 64  # rows compared at once: enough to pay for reading the split
 ALL = np.uint32(0xFFFFFFFF)
 Places = npt.NDArray[np.uint64]
 
@@ -37,21 +36,9 @@ class SplitIndex(NamedTuple):
 
 
 @inlined
-def _load_rows(columns: Floats, first: int, n: int, batch: Floats) -> None:
-    """Write every column twice: with missing values below all thresholds, and above them."""
-    for k in range(ROWS):
-        row = first + min(k, n - 1)  # the last row again where there are fewer
-        for c in range(columns.shape[1]):
-            value = columns[row, c]
-            missing = value != value
-            batch[2 * c * ROWS + k] = -np.inf if missing else value
-            batch[(2 * c + 1) * ROWS + k] = np.inf if missing else value
-
-
-@inlined
 def _remove_leaves(leaves: Nodes, mask: np.uint32, values: Floats, threshold: np.float32) -> None:
-    """Apply the mask to the words of the rows (ROWS,) whose values are above the threshold."""
-    for k in range(np.uint64(ROWS)):
+    """Apply the mask to the words of the rows (WIDTH,) whose values are above the threshold."""
+    for k in range(np.uint64(WIDTH)):
         leaves[k] &= mask | (ALL * np.uint32(not values[k] > threshold))  # without a branch
 
 
@@ -59,27 +46,27 @@ def _remove_leaves(leaves: Nodes, mask: np.uint32, values: Floats, threshold: np
 def sum_splits(index: SplitIndex, columns: Floats, total: Doubles) -> None:
     """Add to total (n_rows,) what `sum_trees` adds, to the same bits."""
     n_trees, n_columns = index.first.size, columns.shape[1]
-    batch = np.zeros(2 * n_columns * ROWS, np.float32)
-    leaves = np.zeros(n_trees * ROWS, np.uint32)
-    sums = np.zeros(ROWS)
-    for first in range(0, columns.shape[0], ROWS):
-        n = min(ROWS, columns.shape[0] - first)
-        _load_rows(columns, first, n, batch)
+    batch = np.zeros(2 * n_columns * WIDTH, np.float32)
+    leaves = np.zeros(n_trees * WIDTH, np.uint32)
+    sums = np.zeros(WIDTH)
+    for first in range(0, columns.shape[0], WIDTH):
+        n = min(WIDTH, columns.shape[0] - first)
+        transpose(columns, first, n, batch)
         leaves[:] = ALL
         for c in range(2 * n_columns):
-            largest = batch[c * ROWS]
-            for k in range(1, ROWS):
-                largest = max(largest, batch[c * ROWS + k])
+            largest = batch[c * WIDTH]
+            for k in range(1, WIDTH):
+                largest = max(largest, batch[c * WIDTH + k])
             for split in range(index.starts[c], index.starts[c + 1]):
                 if index.threshold[split] >= largest:
                     break  # no value is above this threshold, nor above the later ones
-                words = leaves[ROWS * index.tree[split] : ROWS * (index.tree[split] + 1)]
-                values = batch[ROWS * c : ROWS * (c + 1)]
+                words = leaves[WIDTH * index.tree[split] : WIDTH * (index.tree[split] + 1)]
+                values = batch[WIDTH * c : WIDTH * (c + 1)]
                 _remove_leaves(words, index.mask[split], values, index.threshold[split])
         sums[:] = 0
         for tree in range(n_trees):
             start = index.first[tree]
-            for k in range(ROWS):
-                sums[k] += index.value[start + np.uint64(lowest_bit(np.uint64(leaves[tree * ROWS + k])))]
+            for k in range(WIDTH):
+                sums[k] += index.value[start + np.uint64(lowest_bit(np.uint64(leaves[tree * WIDTH + k])))]
         for k in range(n):
             total[first + k] += sums[k]

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Floats, Longs
 
-WIDTH = 64  # rows that descend together: their columns fit the first-level cache
+WIDTH = 64  # rows evaluated together: their columns fit the first-level cache
 Nodes = npt.NDArray[np.uint32]  # unsigned: no check for negative indices
 
 
@@ -24,11 +24,12 @@ class Forest(NamedTuple):
 
 
 @inlined
-def _transpose(columns: Floats, first: int, n: int, batch: Floats) -> None:
+def transpose(columns: Floats, first: int, n: int, batch: Floats) -> None:
     """Write every column twice: with missing values below all thresholds, and above them."""
-    for k in range(n):
+    for k in range(WIDTH):
+        row = first + min(k, n - 1)  # the last row again where there are fewer
         for c in range(columns.shape[1]):
-            value = columns[first + k, c]
+            value = columns[row, c]
             missing = value != value
             batch[2 * c * WIDTH + k] = -np.inf if missing else value
             batch[(2 * c + 1) * WIDTH + k] = np.inf if missing else value
@@ -42,7 +43,7 @@ def sum_trees(forest: Forest, columns: Floats, total: Doubles) -> None:
     stride = np.uint32(WIDTH)
     for first in range(0, columns.shape[0], WIDTH):
         n = min(WIDTH, columns.shape[0] - first)
-        _transpose(columns, first, n, batch)
+        transpose(columns, first, n, batch)
         for tree in range(forest.roots.size):
             for k in range(np.uint32(WIDTH)):
                 node[k] = forest.roots[tree]
