@@ -20,7 +20,6 @@ from shortlist.core.charts import (
     Series,
     Span,
     bar_chart,
-    histogram_chart,
     legend,
     length_chart,
     line_chart,
@@ -84,18 +83,6 @@ def test_labels_of_bars_do_not_overlap():
     at = [float(text.get("x")) for text in svg.iter() if text.tag.endswith("text") and text.text in weeks]
     assert len(at) >= 3
     assert min(later - before for before, later in pairwise(at)) > 10 * 6  # ten characters
-
-
-def test_labels_of_a_histogram_are_round_and_at_their_values():
-    svg = histogram_chart("t", "x", "y", [0.05, 0.35, 0.65, 0.95], [1, 2, 1])
-    labels = {
-        one.text: float(one.get("x"))
-        for one in ET.fromstring(svg).iter("text")
-        if one.get("y") == str(HEIGHT - BOTTOM + 17)
-    }
-    assert list(labels) == ["0.2", "0.4", "0.6", "0.8"]
-    width = WIDTH - RIGHT - LEFT
-    assert labels["0.2"] == pytest.approx(LEFT + width * 0.15 / 0.9, abs=0.1)
 
 
 def test_few_points_between_round_numbers_have_round_labels():

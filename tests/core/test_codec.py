@@ -27,9 +27,7 @@ from shortlist.core.codec import (
     Within,
     form_of,
     load_estimator,
-    load_record,
     save_estimator,
-    save_record,
 )
 from shortlist.core.options import FITTED, AtLeast, AtMost, Count, Estimator
 from shortlist.data.history import History
@@ -239,14 +237,13 @@ def test_an_attribute_is_there_only_when_it_is_declared_to_be(tmp_path):
         load_estimator(tmp_path / "s", Scale)
 
 
-def test_a_record_has_a_file_of_its_own(tmp_path):
-    path = save_record(tmp_path / "p", "pair", Pair(2, np.ones(2, F4)))
-    assert same(load_record(path, "pair", Pair).second, np.ones(2, F4))
+def test_an_array_that_nothing_declares_is_refused(tmp_path):
+    path = save_estimator(tmp_path / "s", fitted_scale(mean_=1.0, deciles_=np.arange(9.0)))
     parts = read_parts(path)
     parts.arrays["other"] = np.ones(1)
     write_parts(path, parts)
     with pytest.raises(ModelFileError, match="'other' is unknown"):
-        load_record(path, "pair", Pair)
+        load_estimator(path, Scale)
 
 
 def test_what_is_not_as_declared_is_not_saved():

@@ -220,34 +220,11 @@ def bar_chart(
 ) -> str:
     """One bar per label; some of many labels are omitted. `mark`: (bar number, text) of a vertical line."""
     n_fitting = (WIDTH - LEFT - RIGHT) // (CHARACTER * max(map(len, labels), default=1) + GAP)
-    step = math.ceil(len(labels) / max(min(n_fitting, 11), 1)) or 1
-    at = [(float(k), labels[k]) for k in range(0, len(labels), step)]
-    return _bars(title, x_label, y_label, at, values, style, mark)
-
-
-def histogram_chart(
-    title: str, x_label: str, y_label: str, edges: Sequence[float], counts: Sequence[int], style: int = 0
-) -> str:
-    """One bar per bin between two of the equally spaced edges; the labels are round numbers."""
-    low, high = edges[0], edges[-1]
-    width = (high - low) / len(counts)
-    at = [((x - low) / width - 0.5, _short(x)) for x in ticks_between(low, high)]
-    return _bars(title, x_label, y_label, at, counts, style, None)
-
-
-def _bars(
-    title: str,
-    x_label: str,
-    y_label: str,
-    labels: Sequence[tuple[float, str]],  # (bar number, text)
-    values: Sequence[float],
-    style: int,
-    mark: tuple[float, str] | None,
-) -> str:
+    every = math.ceil(len(labels) / max(min(n_fitting, 11), 1)) or 1
     ticks = ticks_to(max(values, default=1.0))
     upward = _Scale(0.0, ticks[-1], HEIGHT - BOTTOM, TOP)
     step = (WIDTH - RIGHT - LEFT) / max(len(values), 1)
-    below = [(LEFT + (at + 0.5) * step, label) for at, label in labels]
+    below = [(LEFT + (k + 0.5) * step, labels[k]) for k in range(0, len(labels), every)]
     body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
     for k, value in enumerate(values):
         low, high = upward(0.0), upward(value)

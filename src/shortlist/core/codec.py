@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from operator import ge, gt, le, lt
@@ -53,7 +53,6 @@ from shortlist.kernels.rows import bytes_of
 
 Array = npt.NDArray[Any]
 E = TypeVar("E", bound=Estimator)
-R = TypeVar("R")
 MAX_COLUMNS = 2**31 - 1  # of a sparse matrix
 # what a file whose values have the wrong type or size can raise
 FILE_ERRORS = (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError)
@@ -997,43 +996,18 @@ def save_estimator(path: str | Path, estimator: Estimator) -> Path:
 def load_estimator(path: str | Path, kind: type[E]) -> E:
     """Load what `save_estimator` wrote, if it is an object of this class."""
     artifact = load_artifact(path, kind.kind)
-    found = kind.find_class(artifact.name)
-    if found is None:
+    saved_class = kind.find_class(artifact.name)
+    if saved_class is None:
         raise ModelFileError(
             f"{path} holds a {artifact.name}, unknown to this version; update shortlist, or import the "
             "package that defines it."
         )
-    if not issubclass(found, kind):
-        raise ModelFileError(
-            f"{path} holds a {found.__name__}, not a {kind.__name__}; use {found.__name__}.load."
-        )
-    read = partial(read_estimator, found, artifact.params, artifact.notes, "")
-    loaded: E = _read_contents(path, artifact, read)
-    return loaded
-
-
-def save_record(path: str | Path, kind: str, record: Any) -> Path:
-    """Save a dataclass or a named tuple as a file of its own kind."""
-    contents = Contents({}, {})
-    packed = write_fields(type(record), record, "", contents)
-    return save_artifact(path, Artifact(kind, type(record).__name__, {}, *contents, packed))
-
-
-def load_record(path: str | Path, kind: str, record: type[R]) -> R:
-    """Load what `save_record` wrote."""
-    artifact = load_artifact(path, kind)
-    form: StoredForm = RecordForm(record)
-    loaded: R = _read_contents(
-        path, artifact, lambda contents: form.read(artifact.notes, "", contents, Scope())
-    )
-    return loaded
-
-
-def _read_contents(path: str | Path, artifact: Artifact, read: Callable[[Contents], Any]) -> Any:
-    """What `read` makes of all arrays and series of a file; one sentence names the file for any error."""
+    if not issubclass(saved_class, kind):
+        name = saved_class.__name__
+        raise ModelFileError(f"{path} holds a {name}, not a {kind.__name__}; use {name}.load.")
     contents = Contents(dict(artifact.arrays), dict(artifact.series))
     try:
-        value = read(contents)
+        loaded = read_estimator(saved_class, artifact.params, artifact.notes, "", contents)
         for name in (*contents.arrays, *contents.series):
             raise file_error(name, "is unknown")
     except ModelFileError as error:
@@ -1043,4 +1017,4 @@ def _read_contents(path: str | Path, artifact: Artifact, read: Callable[[Content
         raise ModelFileError(
             f"cannot load {path}: its content is invalid ({reason}); save the model again."
         ) from None
-    return value
+    return loaded
