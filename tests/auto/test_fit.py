@@ -196,8 +196,9 @@ def test_unfitted_arguments_stay_unfitted():
 
 def test_no_cutoff_leaves_the_boundary_in_force():
     model = sl.fit(shoppers(), models=sl.DKBPRMF(n_factors=4, n_epochs=60, lr=0.2, negatives=1), cutoff=None)
+    assert model.cutoff_ is None
     reasons = {one.reason for one in model.recommend()}
-    assert reasons <= {"boundary", "no_candidate_above_boundary"}
+    assert reasons <= {"utility", "all_candidates"}
 
 
 def test_metric_selects_model_and_cutoff():

@@ -213,6 +213,7 @@ def test_models_without_lists_say_so(tmp_path, capsys):
         "--set",
         "n_epochs=2",
         "boundary=learned",
+        "t=9",
         "--cutoff",
         "none",
         "--out",

@@ -12,7 +12,6 @@ from shortlist.core.metrics import ideal_dcg
 from shortlist.kernels.expected_utility import (
     compute_independent_utilities,
     compute_joint_utilities,
-    fill_f1_levels,
 )
 from shortlist.kernels.significance import bet_on_losses
 
@@ -129,15 +128,6 @@ def test_lists_do_not_influence_each_other(target, dispersion):
             np.testing.assert_allclose(curve[indptr[u] : indptr[u + 1]], alone, rtol=1e-12)
             assert lengths[u] == length[0]
             assert length[0] == (0 if not own.size else np.argmax(alone) + 1)
-
-
-def test_level_of_the_next_candidate_by_hand():
-    """The expected F1 is g(k) · Σp, so 1 / g rises by the share that the next candidate has to exceed."""
-    indptr, lengths = np.array([0, 3, 6, 7]), np.array([2, 3, 0], np.int32)
-    p, curve = np.array([0.8, 0.5, 0.2] * 2 + [0.0]), np.array([0.6, 0.7, 0.65, 0.6, 0.7, 0.75, 0.0])
-    level = np.empty(3)
-    fill_f1_levels(indptr, p, curve, lengths, level)
-    np.testing.assert_allclose(level, [(1.5 / 0.65 - 1.3 / 0.7) * 0.7, 0.5 * 0.75, 0])
 
 
 def test_the_first_bet_is_made_with_the_largest_variance():

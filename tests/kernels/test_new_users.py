@@ -44,7 +44,7 @@ def problem(seed):
 
 def loss_at(x, parts, hyper, pool, hess=NONE):
     grad = np.empty(9)
-    pairs = UserPairs(parts["liked"], parts["unseen"], parts["rate"])
+    pairs = UserPairs(parts["liked"], parts["unseen"], parts["rate"], hyper.lambda_t)
     return fold_in_loss(x, pairs, parts["items"], parts["bias"], hyper, pool, grad, hess), grad
 
 
@@ -86,7 +86,8 @@ def test_value_gradient_and_hessian(alpha, loss, learn, penalty, pool):
 
 
 def fold_one(parts, hyper, pool=USER_ONLY, start=0.0):
-    pairs = FoldInPairs(np.array([0, N_PAIRS]), parts["liked"], parts["unseen"], np.array([parts["rate"]]))
+    values = np.array([parts["rate"]]), np.array([hyper.lambda_t])
+    pairs = FoldInPairs(np.array([0, N_PAIRS]), parts["liked"], parts["unseen"], *values)
     vectors, boundary = np.full((1, 8), start, F), np.full(1, hyper.t, F)
     fixed = parts["items"], parts["bias"]
     fold_in_users(0, 1, pairs, *fixed, hyper, pool, vectors, boundary)
@@ -133,7 +134,7 @@ def test_rejected_draws_raise_the_positive_rate():
 
 def test_user_without_pairs_does_not_change():
     parts, nothing = problem(0), np.empty(0, np.int32)
-    pairs = FoldInPairs(np.array([0, 0]), nothing, nothing, np.zeros(1))
+    pairs = FoldInPairs(np.array([0, 0]), nothing, nothing, np.zeros(1), np.zeros(1))
     vectors, boundary = np.full((1, 8), 0.25, F), np.full(1, 2, F)
     fixed = parts["items"], parts["bias"]
     fold_in_users(0, 1, pairs, *fixed, hyperparameters(), USER_ONLY, vectors, boundary)

@@ -66,7 +66,7 @@ def model(name, **changed):
     """An unfitted model that learns the checkerboard quickly."""
     if name in JOINT:
         plain = {"n_factors": FACTORS, "n_epochs": 60, "lr": 0.1, "reg": 0.001, "tol": 0.0}
-        if "HRM" in name:
+        if "HRM" in name or name == "DKBPRMF":
             plain |= {"repeat_decay": None, "trend_half_life": None}
         if name.startswith("DK"):
             plain |= {"negatives": 10.0}

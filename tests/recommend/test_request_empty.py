@@ -8,7 +8,7 @@ from shortlist.errors import DataWarning
 
 def test_many_empty_lists_are_a_warning(tmp_path):
     data = sl.load_dataset("sample")
-    model = sl.DKBPRMF(n_epochs=5, boundary="learned").fit(data)
+    model = sl.DKBPRMF(n_epochs=5, t=9.0, boundary="learned").fit(data)
     match = "all 300 lists of DKBPRMF are empty: no item scores above .*train DKBPRMF for more epochs"
     with pytest.warns(DataWarning, match=match) as found:
         model.recommend()
@@ -19,4 +19,4 @@ def test_many_empty_lists_are_a_warning(tmp_path):
     model.recommend(fallback="popular")
     model.recommend([f"nobody{k}" for k in range(50)])
     with pytest.warns(DataWarning, match=match.replace("300 lists", r"\d+ lists")):
-        sl.fit(data, models=sl.DKBPRMF(n_epochs=2, boundary="learned"), cutoff=None)
+        sl.fit(data, models=sl.DKBPRMF(n_epochs=2, t=9.0, boundary="learned"), cutoff=None)

@@ -44,7 +44,7 @@ MODELS = [
     sl.PersonalFrequency(),
     sl.EASE(),
     sl.BPRMF(n_epochs=1),
-    sl.DKBPRMF(n_epochs=1),
+    sl.DKBPRMF(n_epochs=1, boundary="learned"),
     sl.ContentProfile(),  # sparse scores
 ]
 
@@ -241,3 +241,11 @@ def test_a_model_without_groups_says_what_to_call():
         sl.Popularity().fit(DATA).recommend("u1", N=2, max_per_group={"color": 1})
     with pytest.raises(ConfigError, match="fields="):
         sl.Popularity().fit(DATA).set_groups(pl.DataFrame({"item_id": DATA.items.values, "price": 1.0}))
+
+
+def test_a_list_of_n_items_ends_at_n_also_if_its_ranking_is_by_probability():
+    """The candidates that are ranked may be exhausted by the limits of groups, the list is not."""
+    model = sl.DKBPRMF(n_epochs=2, seed=1).fit(DATA).set_groups(ITEMS)
+    lists = model.recommend(USERS, N=5, max_per_group={"size": 3}, filter_seen=False)
+    assert (lists.lengths == 5).all()
+    assert set(lists.to_frame()["reason"]) == {"top_n"}

@@ -30,7 +30,6 @@ from shortlist.auto.cutoff_choice import (
 from shortlist.auto.progress import ProgressDisplay
 from shortlist.auto.validation import Holdout, Validation, build_model
 from shortlist.core.metrics import Metric
-from shortlist.cutoff import Boundary
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.guarantee import Guarantee
 from shortlist.data.lists import RankedLists
@@ -256,8 +255,8 @@ class ModelWithCutoff(NamedTuple):
         """The lists that would be shown to these users."""
         if self.cutoff is not None:
             return self.cutoff.cutoff.apply(users.candidates, history=users.holdout.history)
-        if users.model.has_boundary:
-            return Boundary().apply(users.candidates)
+        if users.boundary is not None:
+            return users.boundary.apply(users.candidates, history=users.holdout.history)
         return users.candidates.head(self.validation.N)
 
 
@@ -350,8 +349,8 @@ def _end_lists(validation: Validation, cutoff: CutoffArgument) -> ModelWithCutof
         choice = SelectedCutoff(name, fitted, {name: float(values.mean())}, reason, metric)
         return ModelWithCutoff(validation, choice, values)
     cutoffs = _default_cutoffs(validation)
-    if validation.model.has_boundary:
-        cutoffs[BOUNDARY] = Boundary()
+    if validation.boundary is not None:
+        cutoffs[BOUNDARY] = validation.boundary
     by_user = cross_validate_all(cutoffs, validation.selection_data)
     choice = select_cutoff(by_user, cutoffs, metric)
     return ModelWithCutoff(validation, choice, by_user[choice.name])

@@ -315,7 +315,8 @@ def select_cutoff(
     if scores[name] <= scores.get(FIXED, -np.inf):
         name = max(scores, key=lambda name: (scores[name], name == FIXED))
     reason = explain_choice(name, scores, names[0], metric)
-    return SelectedCutoff(name, cutoffs[name].clone(), scores, reason, metric)
+    selected = cutoffs[name] if name == BOUNDARY else cutoffs[name].clone()
+    return SelectedCutoff(name, selected, scores, reason, metric)
 
 
 class HeldOutLists(NamedTuple):

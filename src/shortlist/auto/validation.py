@@ -274,12 +274,13 @@ class Validation:
     items: Items | None = None
     money: Money | None = None
     volume: float | None = None  # items per list of a budget, at which models are compared
+    boundary: Cutoff | None = None  # of the model, where `fit` learned one
 
     def fit(self, *, progress: EpochProgress | None = None) -> "Validation":
         """Fit a clone of the model on the history; candidates and scores are computed on first use."""
         history, valid = self.holdout.history, self.holdout.truth
         fitted = fit_model(self.model, history, valid=valid, progress=progress, items=self.items)
-        return replace(self, model=fitted, given=None)
+        return replace(self, model=fitted, boundary=fitted.boundary_, given=None)
 
     @cached_property
     def candidates(self) -> RankedLists:

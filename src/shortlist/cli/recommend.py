@@ -145,7 +145,7 @@ def recommend_command(
         return show_text(describe_empty(count_empty(lists.summary()), len(lists)))
     from shortlist.cutoff.base import are_calibrated
 
-    is_calibrated = are_calibrated(request["cutoff"], fitted.cutoff_)
+    is_calibrated = are_calibrated(request["cutoff"], fitted.cutoff_, fitted.boundary_)
     for ranked, following in zip(lists, plan.next_candidates(lists, WITHHELD), strict=True):
         show(list_table(ranked, rows_of(following), fitted.history_, is_calibrated=is_calibrated))
     return None

@@ -39,18 +39,10 @@ class BasketSize(Estimator):
 
     def fit(self, labels: LabeledLists, counts: Ints, history: Interactions | None) -> Self:
         """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""
-        columns = _columns(labels.lists, history, labels.lists.expected_sizes)
+        columns = _columns(labels.lists, history, labels.lists.expected_sizes)[labels.labeled]
+        y = counts[labels.labeled].astype(np.float64)
         self.uses_history_ = history is not None
         self.uses_expected_sizes_ = labels.lists.expected_sizes is not None
-        return self._fit_columns(columns[labels.labeled], counts[labels.labeled])
-
-    def fit_history_columns(self, columns: Doubles, counts: Ints) -> Self:
-        """Fit counts (n,) that followed histories with these `history_columns`."""
-        self.uses_history_, self.uses_expected_sizes_ = True, False
-        return self._fit_columns(columns, counts)
-
-    def _fit_columns(self, columns: Doubles, counts: Ints) -> Self:
-        y = counts.astype(np.float64)
         center, spread = columns.mean(axis=0), columns.std(axis=0)
         scale = np.where(spread > 1e-9, spread, 1.0)
         beta = glm_fit((columns - center) / scale, y, POISSON, ridge=self.ridge, tolerance=1e-18)
@@ -72,10 +64,6 @@ class BasketSize(Estimator):
             )
         sizes = lists.expected_sizes if self.uses_expected_sizes_ else None
         return self._predict_columns(_columns(lists, history if self.uses_history_ else None, sizes))
-
-    def predict_history(self, history: Interactions, users: Ints) -> Doubles:
-        """(n,) expected counts after the histories of these users, by their index."""
-        return self._predict_columns(history_columns(history, users))
 
     def _predict_columns(self, columns: Doubles) -> Doubles:
         eta = linear_predictor((columns - self.center_) / self.scale_, self.beta_)

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from shortlist.kernels.jit import exact, inlined, kernel
+from shortlist.kernels.jit import inlined, kernel
 from shortlist.types import Doubles, Ints, Longs
 
 NEGLIGIBLE = 1e-16  # smaller probabilities are dropped from the upper tail of relevant candidates
@@ -170,34 +170,3 @@ def compute_independent_utilities(
             gain += p[indptr[u] + i] * (ideal[i + 1] - ideal[i] if ndcg else 1.0)
             curve[indptr[u] + i] = gain * factor[2 * i + 3 if ndcg else i + 2]
         lengths[u] = argmax(curve[indptr[u] : indptr[u + 1]])
-
-
-@exact
-def _sum_in_order(values: Doubles, first: int, last: int) -> float:
-    """Return the sum of values[first] … values[last - 1], from the first to the last."""
-    total = 0.0
-    for k in range(first, last):
-        total += values[k]
-    return total
-
-
-@kernel
-def fill_f1_levels(
-    indptr: Longs,  # (n_lists + 1,)
-    p: Doubles,  # (n_candidates,)
-    curve: Doubles,  # (n_candidates,) expected F1 of the list that ends with each candidate
-    lengths: Ints,  # (n_lists,) of the best lists
-    level: Doubles,  # (n_lists,) filled
-) -> None:
-    """level: the probability below which the next candidate lowers the expected F1 of the best list."""
-    for u in range(lengths.size):
-        first, end = indptr[u], indptr[u] + lengths[u]
-        best = curve[end - 1] if lengths[u] > 0 else 0.0
-        share = 0.5
-        if 0 < lengths[u] < indptr[u + 1] - first:
-            # 1 / g(k) is the sum of the probabilities over the expected F1
-            total = _sum_in_order(p, first, end)
-            rise = (total + p[end]) / curve[end] - total / best
-            if np.isfinite(rise):
-                share = rise
-        level[u] = share * best

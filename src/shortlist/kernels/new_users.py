@@ -23,6 +23,7 @@ class FoldInPairs(NamedTuple):
     liked: Ints  # (n_pairs,)
     unseen: Ints  # (n_pairs,)
     density: Doubles  # (n_users,) share of all items that the user interacts with
+    lambda_t: Doubles  # (n_users,) penalty of an example on the distance of the boundary from t
 
 
 class UserPairs(NamedTuple):
@@ -31,6 +32,7 @@ class UserPairs(NamedTuple):
     liked: Ints  # (n,)
     unseen: Ints  # (n,)
     positive_rate: float  # share of positive examples
+    lambda_t: float
 
 
 @inlined
@@ -107,7 +109,7 @@ def fold_in_loss(
     hess: Doubles,  # (n_factors + 1, n_factors + 1) lower triangle written; (0, 0) if not needed
 ) -> float:
     """Return the mean joint loss of one user and write its derivatives; `fold_in_users` minimizes it."""
-    liked, unseen, positive_rate = pairs
+    liked, unseen, positive_rate, lambda_t = pairs
     n = x.size - 1
     full = hess.size > 0
     hybrid, gain, a = np.empty(n), np.empty(n), np.empty(n)
@@ -159,7 +161,7 @@ def fold_in_loss(
         if full:
             hess[f, f] += hyper.reg_user + 1e-9
     distance = x[n] - hyper.t
-    strength = hyper.alpha * hyper.lambda_t
+    strength = hyper.alpha * lambda_t
     if hyper.penalty == L1:
         above, above_slope, above_curve = _smooth_relu(distance)
         below, below_slope, below_curve = _smooth_relu(-distance)
@@ -204,7 +206,7 @@ def fold_in_users(
         positive_rate = pairs.density[u]
         if hyper.positive_rate > 0:  # training rejects the draws that hit a liked item
             positive_rate = hyper.positive_rate / (1 - (1 - hyper.positive_rate) * pairs.density[u])
-        user_pairs = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate)
+        user_pairs = UserPairs(pairs.liked[rows], pairs.unseen[rows], positive_rate, pairs.lambda_t[u])
         for f in range(n):
             x[f] = trial[f] = np.float64(vectors[u, f])
         x[n] = trial[n] = np.float64(boundary[u])

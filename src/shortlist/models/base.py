@@ -20,6 +20,7 @@ from shortlist import MODEL_MODULES
 from shortlist.core.codec import declared_fields, file_error, load_estimator, save_estimator
 from shortlist.core.options import Count, Estimator, Positive, check_value, load_plugins, take_options
 from shortlist.cutoff.base import Cutoff, require_cutoff
+from shortlist.cutoff.boundary import Boundary
 from shortlist.data.arrow import file_bytes
 from shortlist.data.events import Events
 from shortlist.data.history import History, NewRows
@@ -169,6 +170,16 @@ class Recommender(Estimator, ABC):
         """Whether the model learns a personal boundary that can end lists."""
         return False
 
+    def boundary_cutoff(self, state: Any) -> Cutoff | None:
+        """Return the cutoff that `fit` learned with the model; None: lists end at learned boundaries, if any.
+
+        Parameters
+        ----------
+        state
+            The fitted state.
+        """
+        return None
+
     @property
     def proposes_candidates(self) -> bool:
         """Whether `score` selects the candidates of a request that gives none."""
@@ -263,6 +274,13 @@ class Recommender(Estimator, ABC):
         """The groups of items that `max_per_group` may name; None if the model knows none."""
         groups: ItemGroups | None = self._fitted_state().groups
         return None if groups is None else groups.items
+
+    @property
+    def boundary_(self) -> Cutoff | None:
+        """The cutoff at the model's boundary: what `fit` learned, or `Boundary`; None without a boundary."""
+        if not self.has_boundary:
+            return None
+        return self.boundary_cutoff(self._fitted_state()) or Boundary()
 
     @property
     def has_stopping_rule(self) -> bool:
@@ -840,7 +858,7 @@ class Recommender(Estimator, ABC):
     def boundaries(self, users: Any = None) -> Floats | None:
         """The personal boundaries t_u that the model learned.
 
-        Lists end at them if the model has `boundary="learned"`. The boundary of a list is `lists.boundary`.
+        Lists end at them if the model has `boundary="learned"`.
 
         Parameters
         ----------

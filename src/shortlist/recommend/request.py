@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 from polars.io.plugins import register_io_source
-from scipy.special import expit, logit
+from scipy.special import expit
 
 from shortlist.core.files import atomic_write
 from shortlist.core.ragged import ItemSets, no_sets, same_sets
@@ -30,7 +30,6 @@ from shortlist.data.items import ItemGroups, check_group_limits
 from shortlist.data.lists import REASON_CODE, REASON_TEXT, REASONS, Codes, RankedLists
 from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.kernels.allocation import UserLimits
-from shortlist.kernels.expected_utility import compute_independent_utilities, fill_f1_levels
 from shortlist.kernels.rows import (
     count_common,
     starts,
@@ -51,10 +50,8 @@ from shortlist.types import Bools, Doubles, Floats, Ints, Longs
 SHARED_EXCLUSIONS = 256  # more shared exclusions than this are removed from the candidates instead
 MANY_LISTS = 10  # fewer lists may all be empty by chance
 NO_DOUBT = {"unknown_user", "no_candidates"}  # reasons that say all there is to say
-FIRST_CANDIDATES, GROWTH = 32, 8  # most lists end within the first; the others get more candidates
 FALLBACK_ITEMS = 10  # length of a fallback list when nothing else limits it
 LONGEST = 2**31 - 1  # a larger limit is the same as this one
-LOWEST, HIGHEST = 1e-30, 1 - 1e-12  # of the probability at the boundary
 
 
 @dataclass(frozen=True)
@@ -177,6 +174,11 @@ class RequestState:
     groups: ItemGroups | None = None  # for max_per_group
     fingerprint: str | None = None  # of what was learned; `observe` keeps it
 
+    @property
+    def counted(self) -> History:
+        """The history that says how popular items are."""
+        return self.history
+
 
 S = TypeVar("S", bound=RequestState)
 
@@ -212,8 +214,7 @@ class RecommendRequest(Generic[S]):
     @cached_property
     def history(self) -> Interactions:
         """The rows of each user of the request, in their order, before the user's prediction time."""
-        whole = self.state.history if self.is_session else None
-        return self.source.rows_of(self.users, IdMap(self.user_ids), self.timestamps, whole)
+        return self.source.rows_of(self.users, IdMap(self.user_ids), self.timestamps, self.state.counted)
 
     @cached_property
     def rows(self) -> Ints:
@@ -264,7 +265,6 @@ class Scores:
     boundaries: Floats | None = None  # (n,) t_u
     log_odds_shift: Floats | None = None  # (n,) score + shift = log-odds of relevance
     expected_sizes: Doubles | None = None  # (n,) predicted number of items in the user's next basket
-    size_dispersion: float | None = None  # of these sizes; if given, boundaries maximize the expected F1
 
     def take(self, numbers: Longs) -> Self:
         """The scores of these users, in this order."""
@@ -509,6 +509,9 @@ class Scorer(Protocol):
     def score(self, request: RecommendRequest[Any]) -> Scores:
         """Score the candidates of a request, whose users are all known."""
 
+    def boundary_cutoff(self, state: Any) -> Cutoff | None:
+        """The cutoff that `fit` learned with the model; None: lists end at the learned boundary, if any."""
+
     def batch_size(self, state: Any) -> int:
         """How many users to score at once."""
 
@@ -518,7 +521,6 @@ class ScoredBatch(NamedTuple):
 
     request: RecommendRequest[Any]
     scored: ScoredCandidates
-    best: Hits | None = None  # the best candidates, all of those above the boundary and others
 
 
 class BatchRecommender(Generic[S]):
@@ -527,9 +529,11 @@ class BatchRecommender(Generic[S]):
     def __init__(self, model: Scorer, request: RecommendRequest[S]) -> None:
         self.model = model
         self.request = request if model.proposes_candidates else _simplify_exclusions(request)
-        self.cutoff = _resolve_cutoff(model, request)
+        own = model.boundary_cutoff(request.state)
+        self.cutoff = _resolve_cutoff(model, request, own)
         self.calibrated = next(  # its probabilities are shown: one item has one, whatever ends the list
-            (c for c in (self.cutoff, request.state.cutoff) if c is not None and c.uses_probabilities), None
+            (c for c in (self.cutoff, request.state.cutoff, own) if c is not None and c.uses_probabilities),
+            None,
         )
         by_score = request.options.N is None and self.calibrated is not self.cutoff
         self.reorders = self.calibrated is not None and self.calibrated.reorders and not by_score
@@ -686,15 +690,11 @@ class BatchRecommender(Generic[S]):
         """Let the model score the candidates of known users."""
         candidates = request.candidates.sets(request.user_ids, self.item_ids)
         scored = ScoredCandidates(self.model.score(request), candidates, request.excluded_sets())
-        if scored.scores.size_dispersion is None:
-            return ScoredBatch(request, scored)
-        boundaries, hits = f1_boundaries(scored, self.retriever)
-        scored = scored._replace(scores=replace(scored.scores, boundaries=boundaries))
-        return ScoredBatch(request, scored, None if self.limits else hits)
+        return ScoredBatch(request, scored)
 
     def _select_top(self, batch: ScoredBatch, limit: int | None, reason: str = "top_n") -> RankedLists:
         """The best `limit` candidates, whatever their score."""
-        request, scored, _ = batch
+        request, scored = batch
         hits = self.retriever.search(scored, limit)
         reasons = same_reason(len(request), reason)
         if hits.skipped is not None:
@@ -710,14 +710,18 @@ class BatchRecommender(Generic[S]):
             needed = max(limit, self.calibrated.candidates_needed())
         top = self._select_top(batch, needed, reason)
         top = self.calibrated.with_probabilities(top, history=batch.request.history)
-        return top if limit is None else top.head(limit)
+        if limit is None or needed == limit:
+            return top
+        assert top.reason is not None
+        reasons = np.where(top.lengths > limit, np.uint8(REASON_CODE[reason]), top.reason)
+        return top.head(limit, reasons)
 
     def _select_above_boundary(self, batch: ScoredBatch) -> RankedLists:
         """The candidates above each user's boundary."""
-        request, scored, best = batch
+        request, scored = batch
         assert scored.scores.boundaries is not None
         floors, limit = scored.scores.boundaries.astype(np.float32), request.limit
-        hits = self.retriever.search(scored, limit, floors) if best is None else best.above(floors, limit)
+        hits = self.retriever.search(scored, limit, floors)
         reason = same_reason(len(request), "boundary")
         reason[hits.indptr[1:] == hits.indptr[:-1]] = REASON_CODE["no_candidate_above_boundary"]
         if limit is not None:
@@ -788,8 +792,8 @@ class BatchRecommender(Generic[S]):
 NO_ROWS: Longs = np.empty(0, np.int64)
 
 
-def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | None:
-    """The cutoff in force; None for a fixed N or for the model's boundary."""
+def _resolve_cutoff(model: Scorer, request: RecommendRequest[S], own: Cutoff | None) -> Cutoff | None:
+    """The cutoff in force; None for a fixed N or for the learned boundary. `own` is that of the model."""
     cutoff, name = request.options.cutoff, type(model).__name__
     if request.options.N is not None:
         return None
@@ -798,7 +802,7 @@ def _resolve_cutoff(model: Scorer, request: RecommendRequest[S]) -> Cutoff | Non
     if cutoff == "auto" and request.state.cutoff is not None:
         return request.state.cutoff
     if model.has_boundary:
-        return None
+        return own
     if cutoff == "boundary":
         raise ConfigError(f"{name} learns no boundary; use cutoff='auto' or a fitted cutoff, or pass N=10.")
     raise ConfigError(
@@ -925,42 +929,6 @@ def truncate_lists(lists: RankedLists, limit: int | None, truncated: Bools | Non
     assert lists.reason is not None
     reason = np.where(ended, np.uint8(REASON_CODE["max_items"]), lists.reason)
     return lists.head(limit, reason) if long.any() else replace(lists, reason=reason)
-
-
-def f1_boundaries(scored: ScoredCandidates, retriever: Retriever) -> tuple[Floats, Hits | None]:
-    """(n,) boundaries of scores, NaN for users without candidates; and the best candidates of all users.
-
-    None instead of these if some of those above a boundary are not among them.
-    """
-    boundaries = np.full(len(scored.excluded), np.nan, np.float32)
-    users: Longs = np.arange(boundaries.size)
-    limit, best = FIRST_CANDIDATES, None
-    while users.size:
-        some = scored if users.size == boundaries.size else scored.take(users)
-        hits = retriever.search(some, limit if limit < retriever.n_items else None)
-        probability, lengths = best_f1(some.scores, hits)
-        assert some.scores.log_odds_shift is not None
-        level = (logit(probability) - some.scores.log_odds_shift).astype(np.float32)
-        boundaries[users] = np.where(hits.indptr[1:] > hits.indptr[:-1], level, np.nan)
-        best = hits if users.size == boundaries.size and hits.reaches(boundaries) else None
-        users = users[hits.truncated & (lengths == limit)]
-        limit *= GROWTH
-    return boundaries, best
-
-
-def best_f1(scores: Scores, hits: Hits) -> tuple[Doubles, Ints]:
-    """((n,) probability at the boundary, (n,) length of the best list) among these candidates."""
-    assert scores.log_odds_shift is not None
-    counts = hits.indptr[1:] - hits.indptr[:-1]
-    p = expit(hits.scores + hits.repeat(scores.log_odds_shift))
-    curve, lengths, level = np.empty(p.size), np.zeros(counts.size, np.int32), np.empty(counts.size)
-    no_ideal = np.zeros(int(counts.max(initial=0)) + 1)
-    more = np.maximum(np.asarray(scores.expected_sizes) - 1, 0.0)
-    compute_independent_utilities(
-        hits.indptr, p, more, float(scores.size_dispersion or 0), False, no_ideal, curve, lengths
-    )
-    fill_f1_levels(hits.indptr, p, curve, lengths, level)
-    return np.clip(level, LOWEST, HIGHEST), lengths
 
 
 Contributions = list[list[tuple[str, float]]]  # per item: (source, amount), largest first

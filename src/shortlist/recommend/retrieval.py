@@ -1,7 +1,7 @@
 """Exact selection of the best items, from an index, from factors, or from dense or ragged scores."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
@@ -25,7 +25,7 @@ from shortlist.kernels.retrieval import (
     select_top,
     unpack_keys,
 )
-from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
+from shortlist.kernels.rows import read_only, starts, take_rows
 from shortlist.kernels.simd import BLOCK
 from shortlist.kernels.sparse import (
     Postings,
@@ -200,18 +200,6 @@ class Hits(Ragged):
     def repeat(self, values: Floats) -> Doubles:
         """(n_hits,) the value (n_users,) of the user of each hit."""
         return np.repeat(values.astype(np.float64), self.lengths)
-
-    def reaches(self, floors: Floats) -> bool:
-        """Whether all candidates above the floor (n_users,) of each user are among the hits."""
-        last = self.indptr[1:][self.truncated] - 1
-        return bool((self.scores[last] <= floors[self.truncated]).all())
-
-    def above(self, floors: Floats, limit: int | None) -> "Hits":
-        """The best `limit` hits above the floor (n_users,) of each user."""
-        n_above = sum_rows(self.indptr, self.scores > np.repeat(floors, self.lengths))
-        counts = n_above if limit is None else np.minimum(n_above, limit)
-        hits = self.where(self.positions < np.repeat(counts, self.lengths))
-        return replace(hits, truncated=n_above > counts, skipped=None)
 
     def within(self, limits: UserLimits, limit: int | None) -> "Hits":
         """The best `limit` hits within the limits of groups."""

@@ -15,6 +15,7 @@ from shortlist.core.charts import Mark, Series, legend, length_chart, line_chart
 from shortlist.core.files import write_text
 from shortlist.core.metrics import PER_USERS, ListValue, Metric, Money
 from shortlist.cutoff.base import Cutoff, are_calibrated
+from shortlist.cutoff.boundary import Boundary
 from shortlist.cutoff.threshold import FixedN
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import label_lists
@@ -184,13 +185,15 @@ class ModelReport:
     @property
     def stopping_rule(self) -> str:
         """The cutoff of the main lists, in words."""
-        if self.cutoff == "boundary":
+        cutoff, fitted = self.cutoff, "on users other than those it is tested on"
+        if self.model is not None:
+            fitted = "on the validation set"
+        if cutoff == "boundary":
+            fitted = "with the model, on what its training held out"
+            cutoff = Boundary() if self.model is None else self.model.boundary_ or Boundary()
+        if isinstance(cutoff, Boundary):
             return BOUNDARY_RULE
-        name = type(self.cutoff).__name__
-        fitted = (
-            "on the validation set" if self.model is not None else "on users other than those it is tested on"
-        )
-        return f"{name}. {self.cutoff.rule} It was fitted {fitted}."
+        return f"{type(cutoff).__name__}. {cutoff.rule} It was fitted {fitted}."
 
     @property
     def is_significant(self) -> bool:
@@ -502,7 +505,8 @@ def _user(report: ModelReport, cut_list: RankedList, name: Callable[[Any], str])
     """One example user: history, test basket, list, and the items below its end."""
     ranked, basket = report.top_candidates[cut_list.user_id], items_of(cut_list.user_id, report.truth)
     probabilities: dict[Any, float] = {}
-    if ranked.probabilities is not None and are_calibrated(report.cutoff):
+    own = None if report.model is None else report.model.boundary_
+    if ranked.probabilities is not None and are_calibrated(report.cutoff, own):
         probabilities = dict(zip(ranked.items, ranked.probabilities, strict=True))
 
     def describe(items: list[Any]) -> list[dict[str, Any]]:

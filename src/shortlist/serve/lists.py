@@ -192,7 +192,7 @@ def answer_group(jobs: Sequence[ListJob]) -> list[ListResult]:
     if longest is not None and lists.lengths.max(initial=0) > longest:
         raise _too_many_items(first.config.max_items)
     explained = _explain(first, options, lists) if first.body.explain else None
-    is_calibrated = are_calibrated(options.cutoff, first.served.model.cutoff_)
+    is_calibrated = are_calibrated(options.cutoff, first.served.model.cutoff_, first.served.model.boundary_)
     answers = _list_answers(lists, explained, is_calibrated=is_calibrated, is_session=users is None)
     if first.body.withheld:
         candidates = plan.next_candidates(lists, first.body.withheld)

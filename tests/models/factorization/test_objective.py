@@ -29,7 +29,8 @@ def test_value(alpha, loss, penalty, negatives):
         away = abs(t - 0.5) if penalty == "l1" else (t - 0.5) ** 2
         example = 1.5 * share * up + (1 - share) * down + 0.7 * away * objective.learn_boundary
         expected.append((1 - alpha) * naive.pair_loss(liked, other) + alpha * example)
-    assert objective.value(LIKED, OTHER, BOUNDARY, DENSITY) == pytest.approx(np.mean(expected), rel=1e-5)
+    value = objective.value(LIKED, OTHER, BOUNDARY, DENSITY, np.full(50, 0.7))
+    assert value == pytest.approx(np.mean(expected), rel=1e-5)
 
 
 @pytest.mark.parametrize("negatives", [1.0, 10.0, "uniform"])
@@ -73,3 +74,30 @@ def test_hyperparameters_of_the_kernels():
 def test_squared_loss_has_no_boundary():
     with pytest.raises(ConfigError, match="loss must be logistic or hinge"):
         Objective(alpha=0.5, loss="squared", learn_boundary=True)
+
+
+@pytest.mark.parametrize("penalty", ["l2", "l1"])
+def test_penalty_once_per_user_is_a_proximal_step_per_epoch(penalty):
+    """Equation 4 has it outside of the sum: it does not grow with the examples of a user."""
+    objective = Objective(
+        alpha=0.5, t=1.0, lambda_t=0.3, lambda_t_per="user", penalty=penalty, learn_boundary=True
+    )
+    assert objective.lambda_of_examples(np.array([1.0, 20.0])).tolist() == [0.3, 0.03]
+    rates = {"lr": 0.1, "reg_user": 0.0, "reg_item": 0.0, "reg_negative": 0.0, "negative_draws": 1}
+    assert objective.hyperparameters(**rates).lambda_t == 0
+    before = np.array([1.5, 1.01, 0.2], np.float32)
+    after = before.copy()
+    objective.pull_boundaries(after, 0.1)
+    grid = np.linspace(0, 2, 200_001)
+    distance = np.abs(grid - 1) if penalty == "l1" else (grid - 1) ** 2
+    for start, end in zip(before, after, strict=True):
+        best = grid[np.argmin((grid - start) ** 2 / 2 + 0.1 * 0.3 * distance)]
+        assert end == pytest.approx(best, abs=1e-4)
+
+
+def test_penalty_of_every_step_needs_no_step_of_its_own():
+    objective = Objective(alpha=0.5, t=1.0, lambda_t=0.3, learn_boundary=True)
+    boundary = np.array([1.5, 0.2], np.float32)
+    objective.pull_boundaries(boundary, 0.1)
+    assert boundary.tolist() == pytest.approx([1.5, 0.2])
+    assert objective.lambda_of_examples(np.array([1.0, 20.0])).tolist() == [0.3, 0.3]

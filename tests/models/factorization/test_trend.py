@@ -66,7 +66,7 @@ def test_sales_observed_one_by_one_are_counted_and_leave_earlier_states_alone():
 
 def test_scores_are_factors_plus_repeat_and_trend_terms():
     data = trending_data()
-    one = fit("DKHRM", data, n_epochs=2, lr=0.05, repeat_decay=0.8, trend_half_life=2.0)
+    one = fit("HRM", data, n_epochs=2, lr=0.05, repeat_decay=0.8, trend_half_life=2.0)
     theta, users = one._state.parameters, np.array([3, 0, 77, 4], np.int32)
     times = (FIRST + np.array([5, 12, 11, 400])) * DAY - [0, 1, 0, 0]
     trend = Trend.of(data, 2.0)

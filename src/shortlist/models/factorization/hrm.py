@@ -95,7 +95,7 @@ class DKHRM(DynamicK, HRM):  # type: ignore[misc]  # its number of negatives is 
 
     Parameters
     ----------
-    alpha, t, lambda_t, negatives, loss, penalty, boundary
+    alpha, t, lambda_t, lambda_t_per, negatives, loss, penalty, boundary
         As in `DKBPRMF`.
     pool_items, pool_user, window, repeat_decay, trend_half_life
         As in `HRM`.

@@ -1,10 +1,17 @@
 """Matrix factorization: BPRMF, LogMF, CRRMF and DKBPRMF differ only in their objective."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from shortlist.core.options import Count, NotNegative, Positive, Probability
-from shortlist.models.factorization.model import SGD_SPACE, DynamicK, FactorModel, LearningRate, Negatives
+from shortlist.core.options import Count, Fraction, NotNegative, Positive, Probability
+from shortlist.models.factorization.model import (
+    AUTO,
+    SGD_SPACE,
+    DynamicK,
+    FactorModel,
+    LearningRate,
+    Negatives,
+)
 from shortlist.models.factorization.objective import Objective
 from shortlist.models.search_space import Range, Space
 
@@ -151,7 +158,9 @@ class CRRMF(FactorModel):
 class DKBPRMF(DynamicK):
     """BPRMF with a personal decision boundary, learned jointly (paper §3.3).
 
-    Lists hold the items whose score is above the user's boundary.
+    `fit` trains twice, the second time without each user's last basket (or a fifth of the items, if few users
+    have two baskets). What that model says of the held-out items decides in which order items are shown and
+    where lists end, so no validation data is needed.
 
     Parameters
     ----------
@@ -161,6 +170,9 @@ class DKBPRMF(DynamicK):
         Start of every boundary, and the value it is regularized toward.
     lambda_t
         Penalty on the distance of a boundary from t.
+    lambda_t_per
+        "user": the penalty counts once per user and epoch, as in the paper's equation 4. "step": it counts in
+        every classification step, as in its Algorithm 1.
     negatives
         Negative examples per positive one; more make the boundary stricter. A score above t_u means odds
         above `negatives` times the base rate. "uniform" samples examples uniformly over all items, as in the
@@ -170,13 +182,17 @@ class DKBPRMF(DynamicK):
     penalty
         Penalty on boundaries, "l2" or "l1".
     boundary
-        Where lists end. "expected_f1": the boundary with the highest expected F1, from the model's
-        probabilities and a prediction of how many items the user's next list has; it depends on the
-        candidates. "learned": t_u, as in the paper; also used with the hinge loss, which gives no
-        probabilities.
-    n_factors, n_epochs, lr, reg, reg_user, reg_item, reg_negative, bias
+        "expected_f1": lists end at the highest expected F1 and are ordered by probability, as `ExpectedF1`
+        learns them on the inner hold-out. "learned": lists end at t_u and are ordered by score, as in the
+        paper; `fit` trains once. It is also used if there is nothing to hold out.
+    n_epochs
+        Maximum number of passes over the interactions. "auto": 20 if users interact with items again, else
+        100.
+    repeat_decay, trend_half_life
+        As in `BPRMF`, with "auto" as the default.
+    n_factors, lr, reg, reg_user, reg_item, reg_negative, bias
         As in `BPRMF`.
-    negative_draws, init, tol, patience, repeat_decay, trend_half_life, seed, weighting, weight_cap
+    negative_draws, init, tol, patience, seed, weighting, weight_cap
         As in `BPRMF`.
 
     References
@@ -188,3 +204,7 @@ class DKBPRMF(DynamicK):
     >>> model = sl.DKBPRMF(n_epochs=60).fit(sl.load_dataset("sample"))
     >>> lists = model.recommend(cutoff="boundary", max_items=20)
     """
+
+    n_epochs: Count | Literal["auto"] = AUTO
+    repeat_decay: Fraction | Literal["auto"] | None = AUTO
+    trend_half_life: Positive | Literal["auto"] | None = AUTO

@@ -23,19 +23,18 @@ from shortlist.core.options import (
     Whole,
 )
 from shortlist.core.threads import map_slices, thread_count
-from shortlist.cutoff.basket_size import BasketSize, history_columns
-from shortlist.data.history import History, NewRows
+from shortlist.cutoff.expected import ExpectedF1
+from shortlist.data.history import History, NewRows, Totals
 from shortlist.data.ids import UNKNOWN
 from shortlist.data.interactions import Interactions, in_last_basket
 from shortlist.errors import ConfigError, DataError
 from shortlist.kernels.new_users import FoldInPairs, fold_in_users
 from shortlist.kernels.parameters import TERMS, Hyperparameters, Parameters
-from shortlist.kernels.rng import stream
 from shortlist.kernels.rows import read_only
 from shortlist.kernels.snapshot_features import DAY
 from shortlist.kernels.terms import USER_TREND_START
 from shortlist.models.base import MAX_BATCH, FitOptions, ModelState, Recommender, WeightParams
-from shortlist.models.factorization.objective import Objective, positive_rates
+from shortlist.models.factorization.objective import Objective
 from shortlist.models.factorization.parameters import (
     MAX_SIZE,
     freeze,
@@ -45,7 +44,6 @@ from shortlist.models.factorization.parameters import (
     set_untrained_users,
 )
 from shortlist.models.factorization.representation import Representation, UserFactors
-from shortlist.models.factorization.schedule import random_bits
 from shortlist.models.factorization.terms import GrowingTrend, TermOptions, TermStart, add_trend
 from shortlist.models.factorization.training import (
     STOPPED,
@@ -59,6 +57,7 @@ from shortlist.models.matrix import pad_columns, score_vectors
 from shortlist.models.search_space import Range, Space
 from shortlist.recommend.request import Contributions, Factors, RecommendRequest, Scores, largest_first
 from shortlist.recommend.retrieval import ItemIndexCache
+from shortlist.split import draw_items, users_return
 from shortlist.types import Doubles, Floats, Ints, Longs
 
 ITEMS_PER_DRAW, MAX_DRAWS = 500, 20  # of negative_draws=None
@@ -87,13 +86,14 @@ class FactorState(ModelState):
     valid_scores: tuple[float, ...] = ()
     stopped: Annotated[str, Choices(lambda: STOPPED)] = "n_epochs"
     lr: Annotated[float, AtLeast(0), AtMost(10)] = 0.0  # the step size at the end of training
-    next_size: BasketSize | None = None  # predicts the size of the next list
+    # of `DynamicK`, learned on an inner hold-out; it sees the numbers that `fit` counted, not what came later
+    boundary_cutoff: ExpectedF1 | None = None
+    totals: Totals | None = None
 
-    def _check_loaded(self) -> None:
-        """Raise ModelFileError if sizes are predicted from anything but the history."""
-        size = self.next_size
-        if size is not None and (not size.uses_history_ or size.uses_expected_sizes_):
-            raise file_error("next_size", "must predict from the history alone")
+    @property
+    def counted(self) -> History:
+        """The history, with the numbers that `fit` counted if lists depend on them."""
+        return self.history if self.totals is None else replace(self.history, counted=self.totals)
 
     @property
     def n_learned(self) -> int:
@@ -115,7 +115,9 @@ MIN_PAIRS = 200  # pairs per user, at least
 FOLD_IN = 7  # id of a random stream
 
 
-def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) -> FoldInPairs:
+def _draw_pairs(
+    data: Interactions, users: Ints, density: Doubles, lambda_t: Doubles, seed: int
+) -> FoldInPairs:
     """Every item of a user against a few others; the draws depend only on the seed and the user's items."""
     liked, unseen, lengths = [], [], [0]
     for user in users:
@@ -128,7 +130,7 @@ def _draw_pairs(data: Interactions, users: Ints, density: Doubles, seed: int) ->
         liked.append(np.repeat(items, each)[is_unseen])
         unseen.append(drawn[is_unseen])
         lengths.append(int(is_unseen.sum()))
-    return FoldInPairs(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen), density)
+    return FoldInPairs(np.cumsum(lengths), np.concatenate(liked), np.concatenate(unseen), density, lambda_t)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -176,10 +178,6 @@ class FactorModel(WeightParams, Recommender):
             self.repeat_decay = 0.9 if has_repeats else None
         if self.trend_half_life == AUTO:
             self.trend_half_life = 3.0 if has_times and has_repeats else None
-
-    def learn_size(self, history: Interactions) -> BasketSize | None:
-        """What predicts the size of the next list, if lists need it; see `DynamicK`."""
-        return None
 
     # ------------------------------------------------------------------ scoring
     @property
@@ -305,7 +303,8 @@ class FactorModel(WeightParams, Recommender):
             return
         vectors, boundaries = values["user"][users], values["boundary"][users]
         density = self.representation.items_per_group(history, users) / state.history.n_items
-        pairs = _draw_pairs(history, users, density, self.seed)
+        lambda_t = state.objective.lambda_of_examples(history.user_counts[users].astype(np.float64))
+        pairs = _draw_pairs(history, users, density, lambda_t, self.seed)
         # read-only as in all calls, so that the kernel is compiled once
         items, bias = read_only(state.parameters.item), read_only(item_offsets(state))
         hyper = self._hyperparameters(state.history.n_items)
@@ -398,7 +397,6 @@ class FactorModel(WeightParams, Recommender):
             valid_scores=tuple(run.scores),
             stopped=run.stopped,
             lr=self.lr * run.step_size.factor,
-            next_size=self.learn_size(train),
         )
 
     def _observe(self, state: FactorState, history: History, new: NewRows | None) -> FactorState:
@@ -453,8 +451,24 @@ class FactorModel(WeightParams, Recommender):
 
 
 BoundaryName = Literal["expected_f1", "learned"]
-MAX_SIZE_USERS = 500_000  # users from whom the prediction of sizes is learned, about
-SIZES = 9  # id of a random stream
+HOLD_OUT_ONE_IN = 5  # items of each user, if users have no second baskets
+MAX_USERS = 2_000  # users on whom the cutoff is learned
+HOLD_OUT = 9  # id of a random stream
+
+
+def hold_out(train: Interactions, seed: int) -> tuple[Interactions, Interactions]:
+    """(history, truth): each user's last basket is held out, or some items if few users have two."""
+    held = draw_items(train, HOLD_OUT_ONE_IN, seed)
+    if users_return(train):
+        held = in_last_basket(train) & (train.basket_counts > 1)[train.user]
+    history, truth = train.where(~held), train.where(held)
+    users = truth.active_users
+    if users.size > MAX_USERS:
+        drawn = np.zeros(train.n_users, np.bool_)
+        rng = np.random.Generator(np.random.PCG64([seed, HOLD_OUT]))
+        drawn[rng.choice(users, MAX_USERS, replace=False)] = True
+        truth = truth.where(drawn[truth.user])
+    return history, truth
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -467,6 +481,7 @@ class DynamicK(FactorModel):
     alpha: Probability = 0.5
     t: BoundaryStart = 1.0
     lambda_t: NotNegative = 1.0
+    lambda_t_per: Literal["user", "step"] = "step"
     negatives: Negatives | Literal["auto"] = AUTO
     loss: Literal["logistic", "hinge"] = "logistic"
     penalty: Literal["l2", "l1"] = "l2"
@@ -483,47 +498,43 @@ class DynamicK(FactorModel):
             alpha=self.alpha,
             t=self.t,
             lambda_t=self.lambda_t,
+            lambda_t_per=self.lambda_t_per,
             negatives=10.0 if self.negatives == AUTO else self.negatives,
             loss=self.loss,
             penalty=self.penalty,
             learn_boundary=True,
         )
 
-    @property
-    def maximizes_f1(self) -> bool:
-        """Whether lists end at the boundary with the highest expected F1, which needs probabilities."""
-        objective = self.current_objective
-        return self.boundary == "expected_f1" and objective.has_boundary and objective.has_log_odds
+    def boundary_cutoff(self, state: FactorState) -> ExpectedF1 | None:
+        """The cutoff that was learned on the inner hold-out."""
+        return state.boundary_cutoff
 
-    def learn_size(self, history: Interactions) -> BasketSize | None:
-        """Learn from what is known of users before their last baskets; of very many, some are drawn."""
-        if not self.maximizes_f1:
-            return None
-        is_used = history.basket_counts > 1
-        if history.n_users > MAX_SIZE_USERS:
-            drawn = random_bits(stream(0, SIZES)[0], np.arange(history.n_users, dtype=np.uint64))
-            is_used &= (drawn >> np.uint64(11)) * 2.0**-53 < MAX_SIZE_USERS / history.n_users
-        users = np.flatnonzero(is_used).astype(np.int32)
-        if not users.size:
-            return None
-        # a list has at least one item: predict the others
-        last = history.basket_sizes[history.user_baskets[users + 1] - 1] - 1
-        earlier = history.where(~in_last_basket(history))
-        return BasketSize().fit_history_columns(history_columns(earlier, users), last.astype(np.int32))
-
-    def score(self, request: RecommendRequest[FactorState]) -> Scores:
-        """The scores of the ranker; probabilities are those of the next list, whose size is predicted."""
-        scores, next_size = super().score(request), request.state.next_size
-        if not self.maximizes_f1:
-            return scores
-        assert scores.log_odds_shift is not None
-        rates = positive_rates(self.representation.items_per_group(request.history, request.rows))
-        if next_size is None:  # the data has no second baskets: the next list is like the history
-            return replace(scores, expected_sizes=np.maximum(rates, 1), size_dispersion=0.0)
-        sizes = 1 + next_size.predict_history(request.history, request.rows)
+    def _learn(self, train: Interactions, options: FitOptions) -> FactorState:
+        state = super()._learn(train, options)
+        is_trained = state.n_epochs > 0 and state.stopped != "interrupted"
+        if self.boundary == "learned" or not state.objective.has_boundary or not is_trained:
+            return state
         return replace(
-            scores,
-            log_odds_shift=(scores.log_odds_shift + np.log(sizes / rates)).astype(np.float32),
-            expected_sizes=sizes,
-            size_dispersion=float(next_size.dispersion_),
+            state, boundary_cutoff=self._learn_cutoff(train, state.n_epochs), totals=Totals.of(train)
         )
+
+    def _learn_cutoff(self, train: Interactions, n_epochs: int) -> ExpectedF1 | None:
+        """Learn where lists end from what a model without each user's last basket says of that basket.
+
+        In-sample scores of items that the user has are too high, so they say little of the next basket. None
+        if there is nothing to hold out.
+        """
+        history, truth = hold_out(train, self.seed)
+        if not truth.n_rows or not self.representation.trained_users(history).any():
+            return None
+        model = self.clone().set_params(n_epochs=n_epochs, boundary="learned").fit(history)
+        if model.stopped_ == "interrupted":
+            return None
+        cutoff = ExpectedF1(calibration="features", size="both", floor=0.0)
+        candidates = model.recommend(
+            truth.users.to_ids(truth.active_users),
+            N=cutoff.n_candidates,
+            filter_seen=not train.has_repeats,
+            at=truth,
+        )
+        return cutoff.fit(candidates, truth, history=history)

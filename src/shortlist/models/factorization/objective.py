@@ -21,6 +21,7 @@ class Objective:
     alpha: float = 0.0  # share of classification steps
     t: float = 0.0  # initial value of every boundary, toward which it is regularized
     lambda_t: float = 0.0  # strength of that regularization
+    lambda_t_per: str = "step"  # or "user": once per user and epoch, outside of the sum over examples
     negatives: float | str = 1.0  # negative examples per positive example, or "uniform"
     weight: float = 1.0  # of a positive example
     loss: str = "logistic"
@@ -46,7 +47,7 @@ class Objective:
             positive_rate=0.0 if isinstance(self.negatives, str) else float(1 / (1 + self.negatives)),
             positive_weight=float(self.weight),
             t=float(self.t),
-            lambda_t=float(self.lambda_t),
+            lambda_t=float(self.lambda_t) if self.lambda_t_per == "step" else 0.0,
             loss=LOSSES[self.loss],
             penalty=PENALTIES[self.penalty],
             learn_boundary=self.learn_boundary,
@@ -68,8 +69,27 @@ class Objective:
         """Whether classification examples are drawn uniformly from all items."""
         return self.alpha > 0 and isinstance(self.negatives, str)
 
-    def value(self, liked: Floats, other: Floats, boundary: Floats, density: Doubles) -> float:
-        """The mean loss over samples, from the scores of a liked and an unseen item, t_u and the density."""
+    def lambda_of_examples(self, n_rows: Doubles) -> Doubles:
+        """(n,) λ_t of one classification example of users with so many training rows."""
+        if self.lambda_t_per == "step":
+            return np.full(n_rows.size, self.lambda_t)
+        return self.lambda_t / np.maximum(self.alpha * n_rows, 1)
+
+    def pull_boundaries(self, boundary: Floats, lr: float) -> None:
+        """Make the step of an epoch on λ_t · R(t_u - t) in place, unless it is part of every other step."""
+        if self.lambda_t_per == "step" or not self.has_boundary:
+            return
+        distance = boundary - np.float32(self.t)
+        if self.penalty == "l1":
+            distance -= np.clip(distance, -lr * self.lambda_t, lr * self.lambda_t)
+        else:
+            distance /= np.float32(1 + 2 * lr * self.lambda_t)
+        boundary[:] = np.float32(self.t) + distance
+
+    def value(
+        self, liked: Floats, other: Floats, boundary: Floats, density: Doubles, lambda_t: Doubles
+    ) -> float:
+        """The mean loss over samples, from the scores of a liked and an unseen item, t_u, density and λ_t."""
         total = 0.0
         if self.alpha < 1:
             total += (1 - self.alpha) * float(np.logaddexp(0, other - liked).mean())
@@ -80,7 +100,7 @@ class Objective:
             if self.learn_boundary:
                 distance = boundary - self.t
                 penalty = np.abs(distance) if self.penalty == "l1" else distance**2
-                total += self.alpha * self.lambda_t * float(penalty.mean())
+                total += self.alpha * float(np.mean(lambda_t * penalty))
         return total
 
     def _class_losses(self, up: Floats, down: Floats, liked: Floats, other: Floats) -> tuple[Floats, Floats]:
@@ -146,6 +166,8 @@ class LossSample:
         self.liked_signals: Signals = groups.signals(self.group, self.liked)
         self.other_signals: Signals = groups.signals(self.group, self.other)
         self.density = (indptr[self.group + 1] - indptr[self.group]) / n_items
+        user_rows = np.diff(indptr[groups.starts])[self.users]
+        self.lambda_t = objective.lambda_of_examples(user_rows.astype(np.float64))
 
     def loss(self, theta: Parameters, label: Ints) -> float:
         """The loss; the items of `theta` are in the order of `label`."""
@@ -153,7 +175,8 @@ class LossSample:
         with np.errstate(over="ignore", invalid="ignore"):  # `StepSize` handles a loss that is not finite
             liked = self._score(vectors, theta, label[self.liked], self.liked_signals)
             other = self._score(vectors, theta, label[self.other], self.other_signals)
-            return self.objective.value(liked, other, theta.boundary[self.users], self.density)
+            boundary = theta.boundary[self.users]
+            return self.objective.value(liked, other, boundary, self.density, self.lambda_t)
 
     def _score(self, vectors: Floats, theta: Parameters, items: Ints, signals: Signals) -> Floats:
         score: Floats = np.einsum("nf,nf->n", vectors, theta.item[items])

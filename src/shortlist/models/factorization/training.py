@@ -113,6 +113,7 @@ class Trainer:
         hyper, key = hyper._replace(lr=np.float32(hyper.lr * step_factor)), schedule.epoch_key(epoch)
         for round_index in range(schedule.n_blocks):
             groups.run_round(schedule, round_index, self.theta, hyper, key)
+        self.sample.objective.pull_boundaries(self.theta.boundary, float(hyper.lr))
 
     def undo_epoch(self) -> None:
         """Return to the parameters before the last epoch."""
