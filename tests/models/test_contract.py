@@ -236,6 +236,7 @@ BAD = {
     "t": [float("inf")],
     "boundary": ["none", 3, None],
     "lambda_t": [-1],
+    "lambda_t_per": ["epoch", 1],
     "negatives": [0, -1, "many", None],
     "loss": ["log", "squared", np.array(["logistic", "hinge"])],
     "penalty": ["l3", np.array(["l2", "l1"]), None],
