@@ -18,6 +18,7 @@ from shortlist.data.interactions import Interactions
 from shortlist.errors import ConfigError, DataError, DataWarning
 from shortlist.evaluation import evaluate, fixed_n_curve
 from shortlist.models import ease, tifuknn
+from shortlist.models.factorization import hrm
 from shortlist.models.selection import SelectionReport
 from shortlist.models.two_stage import two_stage
 from tests.models.cases import bits, checkerboard
@@ -313,6 +314,14 @@ def test_models_too_slow_for_the_data_are_skipped(few_models, monkeypatch):
         "EASE": "users have several baskets, and 40 items are more than 10",
         "TIFUKNN": "40 users are more than 10",
     }
+
+
+def test_the_joint_model_is_left_out_of_much_data_where_trees_are_better(monkeypatch):
+    assert sl.DKHRM.why_unsuitable(shoppers()) is None
+    monkeypatch.setattr(hrm, "MANY_ROWS", 100)
+    assert "more than 100, where TwoStage predicts more" in sl.DKHRM.why_unsuitable(shoppers())
+    monkeypatch.setattr(hrm, "find_spec", lambda name: None)
+    assert sl.DKHRM.why_unsuitable(shoppers()) is None, "without trees it is the best that is left"
 
 
 def test_table_gives_the_same_model_as_interactions(monkeypatch):

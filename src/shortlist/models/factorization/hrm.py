@@ -1,6 +1,7 @@
 """HRM and DKHRM: a user's long-term preferences and the last baskets, pooled into one vector (paper §3.3)."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 from shortlist.core.options import Count, Fraction, Positive
@@ -11,6 +12,7 @@ from shortlist.models.factorization.representation import HybridFactors
 from shortlist.models.search_space import Space
 
 Pooling = Literal["average", "max"]
+MANY_ROWS = 50_000  # sl.fit tries DKHRM up to so many: on larger datasets it took long and was never the best
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -118,6 +120,12 @@ class DKHRM(DynamicK, HRM):  # type: ignore[misc]  # its number of negatives is 
     """
 
     is_tried_by_fit: ClassVar[bool] = True
+
+    @classmethod
+    def why_unsuitable(cls, data: Interactions) -> str | None:
+        if data.n_rows > MANY_ROWS and find_spec("lightgbm") is not None:
+            return f"{data.n_rows:,} rows are more than {MANY_ROWS:,}, where TwoStage predicts more"
+        return super().why_unsuitable(data)
 
     n_epochs: Count | Literal["auto"] = AUTO
     repeat_decay: Fraction | Literal["auto"] | None = AUTO
