@@ -584,25 +584,11 @@ def read_interactions(
     Interactions(2 rows, 2 users, 2 items, 2 baskets)
     """
 
-    def build(table: Table) -> Interactions:
-        data = Interactions.from_table(table)
-        if options.training:
-            check_trainable(data)
-        return with_doubts(data) if options.training and data.n_rows >= MIN_DOUBTED else data
-
-    return _read(source, options, build)
-
-
-def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactions]) -> Interactions:
-    """Open the table of a source and build something from it; errors name the source."""
     if isinstance(source, str) and SCHEME.match(source):
         label = source.partition(":")[0] + " database"
         check_encoding(label, options.encoding)
-        return _build(
-            build,
-            lambda: _open_scan(read_sql(source, options.query).lazy(), options, label, "table", []),
-            label,
-        )
+        with _name_errors(label):
+            return _build(_open_scan(read_sql(source, options.query).lazy(), options, label), options)
     is_table = (
         isinstance(source, pl.LazyFrame) or hasattr(source, "columns") or hasattr(source, "column_names")
     )
@@ -613,41 +599,61 @@ def _read(source: Any, options: ReadOptions, build: Callable[[Table], Interactio
             parameter="query",
         )
     if is_table:
-        return _build(build, lambda: _open_frame(source, options), "table")
+        with _name_errors("table"):
+            return _build(_open_frame(source, options), options)
     paths, kind, label = find_sources(source, options.format)
     check_encoding(kind, options.encoding)
-
-    def read(dialect: Dialect) -> Interactions:
-        sources = open_sources(paths, kind, dialect.encoding)
-
-        def scan_table() -> Table:
-            is_array = kind == "jsonl" and is_json_array(paths[0])
-            scan = _scan(sources, kind, dialect, options.header, is_array=is_array)
-            return _open_scan(scan, options, label, kind, paths, dialect.notes)
-
-        return _build(build, scan_table, label)
-
     with explain_errors(paths, kind, options.separator):
         if kind not in SEPARATORS:
-            return read(Dialect(""))
+            return _read_files(paths, kind, label, options, Dialect(""))
         dialect = recognize_dialect(paths[0], kind, options.separator, options.encoding)
         try:
-            return read(dialect)
+            return _read_files(paths, kind, label, options, dialect)
         except pl.exceptions.PolarsError as error:
             if dialect.encoding is not None or not is_encoding_error(error):
                 raise
-        return read(dialect._replace(encoding=WINDOWS, notes=(*dialect.notes, NOT_UTF8)))
+        dialect = dialect._replace(encoding=WINDOWS, notes=(*dialect.notes, NOT_UTF8))
+        return _read_files(paths, kind, label, options, dialect)
+
+
+def _read_files(
+    paths: list[Path], kind: Format, label: str, options: ReadOptions, dialect: Dialect
+) -> Interactions:
+    """The interactions in files of one format."""
+    sources = open_sources(paths, kind, dialect.encoding)
+    with _name_errors(label):
+        is_array = kind == "jsonl" and is_json_array(paths[0])
+        scan = _scan(sources, kind, dialect, options.header, is_array=is_array)
+        return _build(_open_scan(scan, options, label, kind, paths, dialect.notes), options)
+
+
+def _build(table: Table, options: ReadOptions) -> Interactions:
+    """The interactions of a table, with doubts about them if a model is to learn from them."""
+    data = Interactions.from_table(table)
+    if not options.training:
+        return data
+    check_trainable(data)
+    return with_doubts(data) if data.n_rows >= MIN_DOUBTED else data
+
+
+@contextmanager
+def _name_errors(label: str) -> Iterator[None]:
+    """Let errors name the source."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{label}: {error}", parameter=error.parameter) from None
 
 
 def _open_scan(
     scan: pl.LazyFrame,
     options: ReadOptions,
-    label: str,
-    kind: str,
-    paths: list[Path],
+    label: str = "table",
+    kind: Format | None = None,
+    paths: Sequence[Path] = (),
     notes: tuple[str, ...] = (),
 ) -> Table:
-    """The table of files, nested or flat."""
+    """The table of files, nested or flat; no kind: of rows that have types."""
     names, is_nested = _flat_names(scan)
     chosen, recognized = settle_names(partial(_preview, scan), names, named_columns(options))
     parsed = replace(options, **chosen._asdict())
@@ -660,7 +666,7 @@ def _open_scan(
         whole, parsed = _with_names(scan, names), replace(options, **chosen._replace(**roles)._asdict())
         notes = (*notes, *more)
     if kind == "jsonl":
-        rows = check_json_ids(paths, rows.lazy(), named_columns(parsed))
+        rows = check_json_ids(list(paths), rows.lazy(), named_columns(parsed))
     elif kind in SEPARATORS:
         rows = _parse_text(rows.lazy(), named_columns(parsed))
     table = _open_table(rows, parsed, label, whole=whole, columnar=kind == "parquet" and rows is scan)
@@ -690,14 +696,12 @@ def _open_frame(frame: Any, options: ReadOptions) -> Table:
         scan = frame.lazy()
     elif not row_conditions(options) and options.missing == "error":
         chosen, notes = settle_names(partial(preview_columns, frame), names, named_columns(options))
-        table = Table(
-            frame, replace(options, **chosen._asdict())
-        )  # which converts only the columns that it needs
+        table = Table(frame, replace(options, **chosen._asdict()))  # converts only the needed columns
         table.notes[:0] = notes
         return table
     else:
         scan = to_polars(frame).lazy()
-    return _open_scan(scan, options, "table", "table", [])
+    return _open_scan(scan, options)
 
 
 def _open_spark(df: Any, options: ReadOptions) -> Table:
@@ -714,7 +718,7 @@ def _open_spark(df: Any, options: ReadOptions) -> Table:
         table.notes[:0] = notes
         return table
     scan = pl.DataFrame(collect_arrow(df, MAX_SPARK_ROWS)).lazy()
-    return _open_scan(scan, options, "table", "table", [])
+    return _open_scan(scan, options)
 
 
 def is_spark_frame(value: Any) -> bool:
@@ -785,16 +789,6 @@ def _drop_missing(rows: Any, named: ColumnNames) -> tuple[Any, str | None]:
     return rows.filter(
         is_filled
     ), f"{n_rows - n_filled:,} of {n_rows:,} rows have no {names} and were dropped."
-
-
-def _build(
-    build: Callable[[Table], Interactions], open_table: Callable[[], Table], label: str
-) -> Interactions:
-    """What is built from a table, or an error that names the source."""
-    try:
-        return build(open_table())
-    except DataError as error:
-        raise DataError(f"{label}: {error}", parameter=error.parameter) from None
 
 
 def _parse_text(frame: pl.LazyFrame, named: ColumnNames) -> pl.DataFrame:
