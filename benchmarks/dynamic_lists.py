@@ -10,16 +10,13 @@ basket, from earlier events only.
 
 import argparse
 import json
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 from machine import RESULTS, describe, save_results
 
 import shortlist as sl
-from shortlist.auto.cutoff_choice import SelectedCutoff, choose_cutoff, default_cutoffs
+from shortlist.auto.cutoff_choice import choose_cutoff, default_cutoffs
 from shortlist.cutoff import Cutoff, ExpectedF1, FixedN, Threshold
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedLists
@@ -36,7 +33,7 @@ from shortlist.models.two_stage.two_stage import Examples, TwoStage
 
 DATASETS = ("ta-feng", "ml-100k", "complete-journey")
 N_CANDIDATES = 40  # per user, for every cutoff
-COVERAGE = 0.7
+COVERAGE = 0.7  # share of the users who count as confident
 CUTOFFS = {  # name: (cutoff, whether it uses the basket size that the ranker predicts)
     "fixed N": (FixedN(n_candidates=N_CANDIDATES), False),
     "threshold on score": (Threshold(n_candidates=N_CANDIDATES), False),
@@ -57,48 +54,22 @@ CUTOFFS = {  # name: (cutoff, whether it uses the basket size that the ranker pr
         True,
     ),
 }
-OURS, FEW = "chosen on validation", "chosen, 70% of users"  # added once the choice is made
+OURS = "chosen on validation"  # added once the choice is made
 Cutoffs = dict[str, tuple[Cutoff, bool]]
 
 
 class Stage:
     """Training examples computed once for all seeds, and the users to evaluate."""
 
-    def __init__(self, name: str, train: Interactions, truth: Interactions, clock: "Clock") -> None:
-        self.name, self.train, self.truth, self.clock = name, train, truth, clock
-        with clock(f"{name}: compute examples"):
-            self.examples: Examples = TwoStage().compute_examples(train)
+    def __init__(self, train: Interactions, truth: Interactions) -> None:
+        self.train, self.truth = train, truth
+        self.examples: Examples = TwoStage().compute_examples(train)
         self.users = truth.active_users
 
-    def ranker(self, seed: int) -> TwoStage:
-        """A model trained with this seed."""
-        with self.clock(f"{self.name}: train"):
-            return TwoStage(seed=seed).fit_from_examples(self.examples)
-
-    def candidates(self, ranker: TwoStage) -> RankedLists:
+    def candidates(self, seed: int) -> RankedLists:
         """The best candidates of the users to evaluate, each at the time of its true basket."""
-        with self.clock(f"{self.name}: rank candidates"):
-            return ranker.recommend(self.truth.users.to_ids(self.users), N=N_CANDIDATES, at=self.truth)
-
-
-class Clock:
-    """Processor and wall seconds by step; a repeated step counts once, with its mean."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, list[tuple[float, float]]] = {}
-
-    @contextmanager
-    def __call__(self, step: str) -> Iterator[None]:
-        start, wall = time.process_time(), time.perf_counter()
-        yield
-        spent = time.process_time() - start, time.perf_counter() - wall
-        self.spent.setdefault(step, []).append(spent)
-        print(f"  {step}: {spent[0]:.0f} s of processor, {spent[1]:.0f} s", flush=True)
-
-    def table(self, kind: int) -> dict[str, float]:
-        """Mean seconds of each step (kind 0: processor, 1: wall), and their sum."""
-        found = {step: round(float(np.mean(spent, axis=0)[kind]), 1) for step, spent in self.spent.items()}
-        return {**found, "all": round(sum(found.values()), 1)}
+        ranker = TwoStage(seed=seed).fit_from_examples(self.examples)
+        return ranker.recommend(self.truth.users.to_ids(self.users), N=N_CANDIDATES, at=self.truth)
 
 
 def set_cutoffs(
@@ -108,32 +79,15 @@ def set_cutoffs(
     found, expected_f1 = {}, np.zeros(len(new))
     for name, (cutoff, uses_sizes) in cutoffs.items():
         old = lists if uses_sizes else replace(lists, expected_sizes=None)
-        with before.clock(f"apply: {name}"):
-            fitted = cutoff.clone().fit(old, before.truth, history=before.train)
-            found[name] = fitted.apply(
-                new if uses_sizes else replace(new, expected_sizes=None), history=now.train
-            )
+        fitted = cutoff.clone().fit(old, before.truth, history=before.train)
+        found[name] = fitted.apply(
+            new if uses_sizes else replace(new, expected_sizes=None), history=now.train
+        )
         if name == OURS and isinstance(fitted, ExpectedF1):
             curve = fitted.expected_utility(new, history=now.train)
             filled = np.diff(new.indptr) > 0
             expected_f1[filled] = np.maximum.reduceat(curve, new.indptr[:-1][filled])
     return found, expected_f1
-
-
-def select_cutoff(stage: Stage, lists: RankedLists) -> SelectedCutoff:
-    """Choose the cutoff that is best on validation users it was not fitted on."""
-    with stage.clock("choose the cutoff"):
-        choice = choose_cutoff(lists, stage.truth, stage.train, default_cutoffs(N_CANDIDATES))
-    print(f"  {choice}", flush=True)
-    return choice
-
-
-def with_choice(choice: SelectedCutoff) -> Cutoffs:
-    """Return the cutoffs of the table, the chosen one, and the chosen one with less coverage."""
-    few = choice.cutoff.clone()
-    if isinstance(few, ExpectedF1):
-        few.set_params(coverage=COVERAGE)
-    return {**CUTOFFS, OURS: (choice.cutoff, True), FEW: (few, True)}
 
 
 def figures(report: Report) -> dict[str, float]:
@@ -164,10 +118,10 @@ class Trial:
 
     def __init__(self, name: str) -> None:
         print(name)
-        self.split, self.clock = sl.split.last_basket(sl.load_dataset(name)), Clock()
-        self.before = Stage("valid", self.split.train, self.split.valid, self.clock)
-        self.now = Stage("test", self.split.train_valid, self.split.test, self.clock)
-        self.reports: dict[str, list[Report]] = {name: [] for name in (*CUTOFFS, OURS, FEW)}
+        self.split = sl.split.last_basket(sl.load_dataset(name))
+        self.before = Stage(self.split.train, self.split.valid)
+        self.now = Stage(self.split.train_valid, self.split.test)
+        self.reports: dict[str, list[Report]] = {name: [] for name in (*CUTOFFS, OURS)}
         self.oracles: list[Report] = []
         self.confident: dict[str, list[float]] = {OURS: [], "fixed N": []}
         self.best_n: list[int] = []
@@ -175,11 +129,12 @@ class Trial:
     def add(self, seed: int) -> None:
         """Add a seed; the first one chooses the cutoff."""
         test = self.split.test
-        ranked = self.before.candidates(self.before.ranker(seed))
+        before, ranked, new = self.before, self.before.candidates(seed), self.now.candidates(seed)
         if not self.oracles:
-            self.choice = select_cutoff(self.before, ranked)
-        new = self.now.candidates(self.now.ranker(seed))
-        lists, expected_f1 = set_cutoffs(with_choice(self.choice), self.before, ranked, self.now, new)
+            cutoffs = default_cutoffs(N_CANDIDATES)
+            self.choice = choose_cutoff(ranked, before.truth, before.train, cutoffs)
+        chosen = {**CUTOFFS, OURS: (self.choice.cutoff, True)}
+        lists, expected_f1 = set_cutoffs(chosen, before, ranked, self.now, new)
         for name, shown in lists.items():
             self.reports[name].append(evaluate(shown, test))
         self.oracles.append(oracle(new, test))
@@ -203,26 +158,13 @@ class Trial:
             "oracle": spread([one.mean("f1") for one in self.oracles]),
             "gap_recovered": spread([gap_recovered(*run) for run in runs]),
             "most_confident_70%": {who: spread(values) for who, values in self.confident.items()},
-            "same_users": same_users(self.reports),
             "tests": tests(self.reports),
-            "processor_seconds": self.clock.table(0),
-            "wall_seconds": self.clock.table(1),
         }
 
 
 def per_user(runs: list[Report]) -> np.ndarray:
     """(n_users,) F1, mean over seeds."""
     return np.mean([run.values("f1") for run in runs], axis=0)
-
-
-def same_users(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
-    """Compute the F1 of ours and of the fixed N on the users that ours covers with less coverage."""
-    few = reports[FEW]
-    found: dict[str, list[float]] = {"ours": [], "fixed N": []}
-    for k, report in enumerate(few):
-        found["ours"].append(float(report.values("f1")[report.covered].mean()))
-        found["fixed N"].append(float(reports["fixed N"][k].values("f1")[report.covered].mean()))
-    return {who: spread(values) for who, values in found.items()}
 
 
 def tests(reports: dict[str, list[Report]]) -> dict[str, dict[str, float]]:
