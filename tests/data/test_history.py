@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shortlist.data import history as module
-from shortlist.data.events import Events
-from shortlist.data.history import History
+from shortlist.data.history import Events, History
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.errors import DataError

@@ -9,7 +9,7 @@ import numpy as np
 
 from shortlist.auto.fit import fit, keep_groups
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.events import Events
+from shortlist.data.history import Events
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import Items
 from shortlist.errors import ConfigError, DataError, InfeasibleError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,15 @@ from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.labeled import LabeledLists, probabilities_of, rank_by_probability
-from shortlist.data.lists import REASON_CODE, Codes, RankedLists
+from shortlist.data.lists import REASON_CODE, Codes, RankedLists, find_list_column
 from shortlist.data.rankings import read_outcomes
-from shortlist.errors import ConfigError, NotFittedError
+from shortlist.errors import ConfigError, DataError, NotFittedError
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.text import escape_html as escape
 from shortlist.types import Doubles, Floats, Ints
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_CHARS = 60  # of one parameter in a repr
 
@@ -345,8 +348,6 @@ class Cutoff(SavedEstimator):
         >>> cut(table.to_arrow())["item_id"].to_pylist()
         ['tea']
         """
-        from shortlist.cutoff.arrow import CutFunction
-
         if not self.is_ready:
             raise NotFittedError(f"{type(self).__name__} is not fitted yet; call fit(lists, truth) first.")
         return CutFunction(file_bytes(self.save), None if history is None else Interactions.of(history))
@@ -560,3 +561,26 @@ def are_calibrated(*cutoffs: Any) -> bool:
     """
     deciding = (cutoff for cutoff in cutoffs if isinstance(cutoff, Cutoff) and cutoff.uses_probabilities)
     return any(cutoff.is_calibrated for cutoff in islice(deciding, 1))
+
+
+@dataclass(frozen=True, eq=False)
+class CutFunction(ArrowFunction):
+    """The lists that `apply` of a cutoff makes from candidates with scores."""
+
+    history: Interactions | None = None
+
+    def _load(self, path: Path) -> Cutoff:
+        return Cutoff.load(path)
+
+    def _make_lists(self, frame: pl.DataFrame) -> RankedLists:
+        lists: RankedLists = self.loaded.apply(RankedLists.from_frame(frame), history=self.history)
+        return lists
+
+    def _item_type(self, schema: "pa.Schema") -> "pa.DataType":
+        name = find_list_column("item_id", schema.names)
+        if name is None:
+            raise DataError(
+                f"item_id must be a column of the table, got {', '.join(map(repr, schema.names[:12]))}; "
+                "rename one."
+            )
+        return schema.field(name).type

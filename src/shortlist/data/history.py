@@ -1,4 +1,4 @@
-"""History: the interactions that a model knows, to which events are added without copying them.
+"""History: the interactions that a model knows, and the events that are added to it without copying them.
 
 A history is a sorted `base` and a few runs of rows that came later. A run lists its rows by user, like the
 base, but only of the users it has. `append` adds a run and merges it with the runs before it that are not
@@ -6,8 +6,10 @@ larger, so that there are few; when the runs hold a quarter of the rows, they ar
 cost of `append` is therefore proportional to the events, and that of `rows_of` to the rows it returns.
 """
 
+import warnings
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,8 +18,14 @@ import polars as pl
 
 from shortlist.core.codec import DistinctIds, Shape, Starts, Texts, file_error
 from shortlist.core.ragged import row_owners
-from shortlist.data.columns import NO_RETURNS, NO_TIME, NO_WEIGHT, DataSource
-from shortlist.data.events import Events
+from shortlist.data.columns import (
+    NO_RETURNS,
+    NO_TIME,
+    NO_WEIGHT,
+    DataSource,
+    Table,
+    tuples_to_frame,
+)
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import (
     NO_BASKET,
@@ -29,9 +37,12 @@ from shortlist.data.interactions import (
     filter_column,
     first_names,
     group_by_user,
+    keeps_negative,
     rows_of_users,
 )
-from shortlist.data.returns import subtract_from
+from shortlist.data.read_options import ReadOptions
+from shortlist.data.returns import list_returns, subtract_from
+from shortlist.errors import DataError, DataWarning, warn
 from shortlist.kernels.rows import (
     find_invalid_row,
     find_last_baskets,
@@ -43,7 +54,59 @@ from shortlist.kernels.rows import (
 )
 from shortlist.types import Floats, Ints, Longs
 
+NO_IDS = IdMap.of([])
+NO_EVENTS = Interactions(  # without kernels, which would be loaded or compiled with the module
+    NO_IDS, NO_IDS, np.zeros(1, np.int64), NO_BASKET.copy(), np.zeros(1, np.int64), np.zeros(1, np.int64)
+)
 MERGE_SHARE = 4  # the runs are merged into the base when they hold one row of this many
+
+
+class Events(NamedTuple):
+    """Purchases to add to a history, and returns, which are subtracted from it."""
+
+    purchases: Interactions
+    returns: pl.DataFrame = NO_RETURNS  # one row each: two returns at one time are two
+
+    @classmethod
+    def of(cls, events: Any) -> Self:
+        """Events in any form that `fit` accepts, or a list of tuples."""
+        if isinstance(events, cls):
+            return events
+        if isinstance(events, Interactions) or (hasattr(events, "tocsr") and hasattr(events, "nnz")):
+            data = Interactions.of(events)
+            if data.weight is None or not keeps_negative(data):
+                return cls(data)
+            is_return = data.weight < 0
+            columns = data.user, data.item, NO_TIME if data.time is None else data.time, data.weight
+            return cls(data.where(~is_return), list_returns(data.users, data.items, is_return, *columns))
+        if isinstance(events, Sized) and len(events) == 0:
+            return cls(NO_EVENTS)
+        frame = tuples_to_frame(events) if isinstance(events, (list, tuple)) else events
+        table = Table(frame, ReadOptions(future=None))
+        table.returns_apart = True
+        return cls(Interactions.from_table(table), table.returns)
+
+    @classmethod
+    def join(cls, batches: Iterable[Self]) -> Self | None:
+        """The events of all batches, None without any."""
+        events = list(batches)
+        if not events:
+            return None
+        purchases = [batch.purchases for batch in events if batch.purchases.n_rows] or [NO_EVENTS]
+        returns = [batch.returns for batch in events if batch.returns.height] or [NO_RETURNS]
+        return cls(reduce(Interactions.concat, purchases), pl.concat(returns, how="vertical_relaxed"))
+
+    def before(self, time: int) -> Self:
+        """The events before a time."""
+        purchases = self.purchases
+        if purchases.time is not None:
+            purchases = purchases.where(purchases.time < time)
+        return self._replace(purchases=purchases, returns=self.returns.filter(pl.col("time") < time))
+
+    def add_to(self, data: Interactions) -> Interactions:
+        """The data with the purchases and without what was returned."""
+        joined = data.concat(self.purchases) if self.purchases.n_rows else data
+        return subtract_from(joined, self.returns)[0] if self.returns.height else joined
 
 
 class HistoryRun(NamedTuple):
@@ -490,3 +553,59 @@ def _find_new_rows(users: Ints, before: Interactions, after: Interactions) -> Ne
 
 def _times(data: Interactions) -> Longs:
     return NO_TIME if data.time is None else data.time
+
+
+def match_events(history: History, events: Events, uses_new_items: bool) -> Events:
+    """The events in the form of the history: with times if it has them, without items it cannot use."""
+    purchases, returns = events
+    for n_rows, has_times in (
+        (purchases.n_rows, purchases.time is not None),
+        (returns.height, not returns["time"].null_count()),
+    ):
+        if n_rows and history.has_times != has_times:
+            needed, got = ("times", "no times") if history.has_times else ("no times", "times")
+            raise DataError(
+                f"events must have {needed} like the data that the model was fitted on, got {got}; "
+                "pass the same columns."
+            )
+    purchases, returns = _match_returns(history, purchases, returns)
+    if history.base.weight is None:
+        purchases = replace(purchases, weight=None)
+    elif purchases.weight is None:
+        purchases = replace(purchases, weight=np.ones(purchases.n_rows, np.float32))
+    if uses_new_items or not purchases.n_rows:
+        return Events(purchases, returns)
+    history.items.check_type(purchases.items.values[0], "item id")
+    is_known = history.items.align(purchases.items)[purchases.item] != UNKNOWN
+    if not is_known.all():
+        n_new = np.unique(purchases.item[~is_known]).size
+        warnings.warn(
+            f"{int((~is_known).sum())} of {is_known.size} events are skipped: the model cannot recommend "
+            f"their {n_new} new items before it learns them; fit it again.",
+            DataWarning,
+            stacklevel=3,
+        )
+        purchases = purchases.where(is_known)
+    return Events(purchases.compact(), returns)
+
+
+def _match_returns(
+    history: History, purchases: Interactions, returns: pl.DataFrame
+) -> tuple[Interactions, pl.DataFrame]:
+    """Returns as the history treats them: subtracted, kept as rows of negative weight, or dislikes."""
+    if not returns.height:
+        return purchases, returns
+    history.users.check_new(returns["user_id"])
+    history.items.check_new(returns["item_id"])
+    base = history.base
+    if base.source is not None and base.source.has_ratings and not keeps_negative(base):
+        warn(
+            f"{returns.height} events are skipped: their weight is negative, and the weights of the model's "
+            "data are ratings; send what users like."
+        )
+        return purchases, NO_RETURNS
+    if not keeps_negative(base):
+        return purchases, returns
+    rows = returns.with_columns(timestamp=pl.col("time").cast(pl.Datetime("us"))).drop("time")
+    frames = [purchases.to_frame(), rows.select(purchases.to_frame().columns)] if purchases.n_rows else [rows]
+    return Interactions.from_frame(pl.concat(frames), negative_weights="keep"), NO_RETURNS

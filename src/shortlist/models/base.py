@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from hashlib import blake2b
 from importlib import import_module
 from inspect import isabstract
@@ -21,15 +21,13 @@ from shortlist.core.codec import declared_fields, file_error, load_estimator, sa
 from shortlist.core.options import Count, Estimator, Positive, check_value, load_plugins, take_options
 from shortlist.cutoff.base import Cutoff, require_cutoff
 from shortlist.cutoff.boundary import Boundary
-from shortlist.data.arrow import file_bytes
-from shortlist.data.events import Events
-from shortlist.data.history import History, NewRows
+from shortlist.data.arrow import ArrowFunction, file_bytes
+from shortlist.data.history import Events, History, NewRows, match_events
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.items import ItemGroups, Items, group_fields
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError, DataError, NotFittedError, warn
-from shortlist.models.observing import match_events
 from shortlist.models.search_space import Space
 from shortlist.models.selection import SelectionReport
 from shortlist.models.weighting import WeightTransform, warn_of_negative
@@ -48,7 +46,7 @@ from shortlist.text import escape_html as escape
 from shortlist.types import Floats, Ints
 
 if TYPE_CHECKING:
-    from shortlist.data.arrow import ArrowFunction
+    import pyarrow as pa
 
 DENSE_CELLS = 1 << 24  # scores in memory at once
 MAX_BATCH = 8192  # users scored at once
@@ -670,7 +668,7 @@ class Recommender(Estimator, ABC):
         return self.plan(users, options).write(path, options.progress)
 
     @take_options(RequestOptions)
-    def arrow(self, *, options: RequestOptions) -> "ArrowFunction":
+    def arrow(self, *, options: RequestOptions) -> ArrowFunction:
         """Return `recommend` as a function from Arrow tables of histories to lists, for data engines.
 
         The lists are those of `recommend(history=table)`. The table must have all rows of its users, whom the
@@ -702,8 +700,6 @@ class Recommender(Estimator, ABC):
         >>> make_lists(table.to_arrow())["rank"].to_pylist()
         [1, 2]
         """
-        from shortlist.models.arrow import RecommendFunction
-
         if options.history is not None:
             raise ConfigError("history must be None for arrow, whose table has the histories; leave it out.")
         self.plan([], options)  # refuses what no user could get
@@ -1154,3 +1150,24 @@ def load_model(path: str | Path) -> Recommender:
     ...     same = sl.load_model(model.save(folder + "/shop.shortlist"))
     """
     return load_estimator(path, Recommender)  # type: ignore[type-abstract]
+
+
+@dataclass(frozen=True, eq=False)
+class RecommendFunction(ArrowFunction):
+    """The lists that `recommend` of a model makes from histories."""
+
+    has_text_items: bool = True
+    options: RequestOptions = field(default_factory=RequestOptions)
+
+    def _load(self, path: Path) -> Recommender:
+        return load_model(path)
+
+    def _make_lists(self, frame: pl.DataFrame) -> RankedLists:
+        options = replace(self.options, history=Interactions.of(frame))
+        lists: RankedLists = self.loaded.plan(None, options).lists()
+        return lists
+
+    def _item_type(self, schema: "pa.Schema") -> "pa.DataType":
+        import pyarrow as pa
+
+        return pa.string() if self.has_text_items else pa.int64()

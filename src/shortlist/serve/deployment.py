@@ -24,8 +24,7 @@ import polars as pl
 from shortlist.core.codec import read_header
 from shortlist.core.files import atomic_write
 from shortlist.cutoff.base import Cutoff
-from shortlist.data.events import Events
-from shortlist.data.history import History
+from shortlist.data.history import Events, History
 from shortlist.data.ids import IdMap
 from shortlist.errors import ConfigError, DataError, ModelFileError, ShortlistError, UnknownIdError
 from shortlist.models.base import Recommender, load_model

@@ -13,7 +13,7 @@ import polars as pl
 from pydantic import ValidationError
 
 from shortlist.core.threads import limit_threads
-from shortlist.data.events import Events
+from shortlist.data.history import Events
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions, keeps_negative
 from shortlist.errors import DataError, ShortlistError

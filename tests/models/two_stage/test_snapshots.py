@@ -10,8 +10,7 @@ import polars as pl
 import pytest
 
 from shortlist.data import timeline
-from shortlist.data.events import Events
-from shortlist.data.history import History
+from shortlist.data.history import Events, History
 from shortlist.data.interactions import Interactions
 from shortlist.data.timeline import event_times
 from shortlist.kernels.snapshot_features import DAY, N_LATEST, N_LINKED, CandidateRules, Snapshots
