@@ -12,7 +12,8 @@ of every method is chosen on the training folds.
 
 The passages are those of `benchmarks/passages.py`, where a fifth of the queries has no answer. There every
 method maximizes, on the training folds, the mean F1 in which an empty list counts 1 for a query without an
-answer and 0 for any other.
+answer and 0 for any other. Some answers are not among the 50 candidates; an empty list is right there, too,
+because nothing relevant could be shown: "by candidates".
 """
 
 import argparse
@@ -377,7 +378,7 @@ def run_passages(data: Passages) -> dict[str, dict[str, object]]:
                 lists = cut_passages(data, train, test, float(name[-4:-1]))
             values[name][test] = data.measure(lists, test)
     k_values = [data.measure(data.lists.head(k), np.arange(n)) for k in range(1, data.scores.shape[1] + 1)]
-    has_answer = data.n_relevant > 0
+    has_answer, has_candidate = data.n_relevant > 0, data.relevant.any(axis=1)
     recall_at_k = [part[has_answer, 1].mean() for part in k_values]
     tokens_at_k = [part[:, 2].mean() for part in k_values]
     found: dict[str, dict[str, object]] = {}
@@ -395,6 +396,8 @@ def run_passages(data: Passages) -> dict[str, dict[str, object]]:
             "empty without an answer": share_of(is_empty[~has_answer]),
             "empty with an answer": share_of(is_empty[has_answer]),
             "precision of empty": share_of(~has_answer[is_empty]),
+            "empty without a relevant candidate": share_of(is_empty[~has_candidate]),
+            "precision of empty, by candidates": share_of(~has_candidate[is_empty]),
         }
         print(f"{name:34s} F1 {rows[:, 0].mean():.3f}, recall {recall:.3f}, tokens {tokens:.0f}", flush=True)
     return found

@@ -110,7 +110,7 @@ def glm_fit(
 ) -> Doubles:
     """(n_columns + 1,) coefficients, intercept first; the intercept has a tiny penalty to keep it finite."""
     rows = np.ascontiguousarray(np.column_stack([np.ones(y.size), columns]))
-    penalty = np.full(rows.shape[1], ridge)
+    penalty = np.full(rows.shape[1], ridge, np.float64)
     penalty[0] = 1e-6
 
     def loss(beta: Doubles) -> Doubles:

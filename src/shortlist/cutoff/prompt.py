@@ -41,8 +41,8 @@ class PromptCutoff(Cutoff):
         see `RankedLists.with_sizes`.
     min_relevant
         A list stays empty if the probability that any candidate is relevant is lower. Logistic regression
-        predicts it from the scores of the list at ranks 1, 2, 5, 10, …, raw and standardized. It learns from
-        lists without a relevant candidate, so their users must be named in `fit`.
+        predicts it from the scores of the list at ranks 1, 2, 5, 10, …. It learns from lists without a
+        relevant candidate, so their users must be named in `fit`.
 
     Examples
     --------
@@ -82,9 +82,9 @@ class PromptCutoff(Cutoff):
             return
         if not self.low_ <= self.high_:
             raise file_error("high_", "must not be below low_")
-        n = 2 * self.ranks_.size + 1
-        if self.answers_.n_columns != n:
-            raise file_error("answers_", f"must have {n} columns, got {self.answers_.n_columns}")
+        if self.answers_.n_columns != self.ranks_.size:
+            n, columns = self.ranks_.size, self.answers_.n_columns
+            raise file_error("answers_", f"must have {n} columns, got {columns}")
 
     @property
     def uses_probabilities(self) -> bool:
@@ -130,14 +130,14 @@ class PromptCutoff(Cutoff):
         self.low_, self.high_ = score_range(usable.lists)
         self.ranks_ = shape_ranks(int(usable.lists.lengths.max(initial=1)))
         self.answers_ = AdditiveLogistic(ridge=RIDGE).fit(
-            self._shapes(usable.lists), has_relevant.astype(np.float64)
+            self._scores_at_ranks(usable.lists), has_relevant.astype(np.float64)
         )
 
-    def _shapes(self, lists: RankedLists) -> Doubles:
-        """(n_lists, 2 · n_ranks + 1) scores at some ranks, raw and standardized, and the length."""
+    def _scores_at_ranks(self, lists: RankedLists) -> Doubles:
+        """(n_lists, n_ranks) scores at some ranks; standardized scores hide how well the best one fits."""
         columns = np.empty((len(lists), 2 * self.ranks_.size + 1))
         fill_shapes(lists.indptr, bounded_scores(lists, self.low_, self.high_), self.ranks_, columns)
-        return columns
+        return np.ascontiguousarray(columns[:, : self.ranks_.size])
 
     def answer_probabilities(self, lists: RankedLists) -> Doubles:
         """Compute the probability that a list has at least one relevant candidate.
@@ -158,7 +158,7 @@ class PromptCutoff(Cutoff):
             If `fit` has not been called with `min_relevant` above 0.
         """
         answers: AdditiveLogistic = self.need("answers_")
-        return np.where(lists.lengths > 0, expit(answers.log_odds(self._shapes(lists))), 0.0)
+        return np.where(lists.lengths > 0, expit(answers.log_odds(self._scores_at_ranks(lists))), 0.0)
 
     def _probabilities(self, lists: RankedLists, history: Interactions | None) -> Doubles | None:
         inner: Cutoff = self.need("cutoff_")
