@@ -105,7 +105,7 @@ def test_people_who_must_not_get_a_mail_get_none(folder, tmp_path, capsys):
     assert main(["allocate", shop, *map(str, words), "--not_contacted_since", "7d"]) == 0
     text = capsys.readouterr()
     assert "40 users are left out" in text.err
-    assert "30 users were contacted within 7d before the lists" in text.err
+    assert "30 users were contacted within 7d before the last event" in text.err
     assert text.out.count("was not given") == 2
     header, *rows = read_sheet(out)
     assert header == ["user_id", "rank", "item_id", "item_name", "probability"]

@@ -86,7 +86,7 @@ def test_fit_says_who_gets_nothing(tmp_path, capsys):
         (["--coverage", "7"], "coverage must be a number between 0 and 1, got 7"),
         (["--cost", "-1"], "cost must be a number"),
         (["--min_precision", "0.99"], "no threshold guarantees .*lower --min_precision or --confidence"),
-        (["--cutoff", "best"], 'Invalid value "best" for --cutoff.*ExpectedF1'),
+        (["--cutoff", "best"], "--cutoff must be auto, none or one of .*ExpectedF1"),
     ],
 )
 def test_fit_refuses_contradictions(tmp_path, capsys, flags, match):

@@ -2,17 +2,15 @@
 
 import json
 from dataclasses import dataclass, fields
-from typing import get_args
 
 import pytest
 
 from shortlist.cli import main
 from shortlist.cli.arguments import parse_value
-from shortlist.cli.cutoff_flags import ModelName
 from shortlist.core.options import help_texts
-from shortlist.models.base import find_model_class
+from shortlist.models.base import find_model_class, model_names
 
-CLASSES = [find_model_class(name) for name in get_args(ModelName)]
+CLASSES = [find_model_class(name) for name in model_names() if name != "PrecomputedScores"]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +70,7 @@ def test_environment_does_not_set_a_positional_model(capsys, monkeypatch):
     ("name", "value", "words"),
     [
         ("N_FACTORS", "many", "n_factors must be a whole number"),
-        ("MODEL", "Popularty", 'Did you mean "Popularity"?'),
+        ("MODEL", "Popularty", "did you mean 'Popularity'?"),
     ],
 )
 def test_bad_values_are_named(capsys, monkeypatch, name, value, words):

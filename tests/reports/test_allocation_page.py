@@ -8,6 +8,7 @@ from shortlist.cli import main
 from shortlist.reports.allocation_page import (
     RealOutcome,
     allocation_headline,
+    list_strategies,
     most_often_bought,
     render_allocation_report,
 )
@@ -22,39 +23,49 @@ TABLE = pl.DataFrame(
 TRUTH = sl.Interactions.from_tuples([("ann", "tea"), ("ann", "milk"), ("eve", "tea")])
 
 
+def measure(allocation):
+    return RealOutcome.measure(allocation, TRUTH, list_strategies(allocation, None))
+
+
+def headline(allocation, truth=None, history=None):
+    ways = list_strategies(allocation, history)
+    real = None if truth is None else RealOutcome.measure(allocation, truth, ways)
+    return allocation_headline(allocation, ways, real)
+
+
 def test_the_sentence_compares_with_the_same_total():
-    assert allocation_headline(sl.allocate(TABLE, budget=2)) == (
+    assert headline(sl.allocate(TABLE, budget=2)) == (
         "Expected: the same 2 items reach 50% more purchases than 1 for everyone."
     )
     money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1)
     assert (
-        allocation_headline(money) == "Expected: the same 2 items earn 60% more than 1 for everyone."
+        headline(money) == "Expected: the same 2 items earn 60% more than 1 for everyone."
     )  # 1.6 against 1.0
-    assert "No item" in allocation_headline(sl.allocate(TABLE, budget=0))
+    assert "No item" in headline(sl.allocate(TABLE, budget=0))
     scarce = sl.allocate(TABLE, budget=2, item_limits={"tea": 0})
-    assert "fewer purchases" in allocation_headline(scarce)
+    assert "fewer purchases" in headline(scarce)
 
 
 def test_the_sentence_is_about_what_happened_if_that_is_known():
     allocation = sl.allocate(TABLE, budget=2)
-    assert allocation_headline(allocation, RealOutcome.measure(allocation, TRUTH)) == (
+    assert headline(allocation, TRUTH) == (
         "Measured: the same 2 items reached 100% more purchases than 1 for everyone (expected: 50% more "
         "purchases than 1 for everyone)."
     )
     nobody = sl.Interactions.from_tuples([("ann", "jam"), ("bob", "jam")])
     money = sl.allocate(TABLE, budget=2, gain=2.0, cost=0.5)
-    assert allocation_headline(money, RealOutcome.measure(money, nobody)) == (
+    assert headline(money, nobody) == (
         "Measured: the same 2 items earned -1 instead of -1 with 1 for everyone (expected: 300% more than 1 "
         "for everyone)."
     )
 
 
 def test_real_outcomes_by_hand():
-    real = RealOutcome.measure(sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1), TRUTH)
+    real = measure(sl.allocate(TABLE, budget=2, gain=2.0, cost=0.1))
     ours, same = real.outcomes
     assert (ours.hits, same.hits, real.n_active) == (2.0, 1.0, 1)
     assert (ours.value, same.value) == (pytest.approx(3.8), pytest.approx(1.8))
-    half = RealOutcome.measure(sl.allocate(TABLE, budget=3), TRUTH)  # 1.5 for everyone
+    half = measure(sl.allocate(TABLE, budget=3))  # 1.5 for everyone
     assert [outcome.hits for outcome in half.outcomes] == [2.0, 1.5]
 
 
@@ -76,8 +87,7 @@ def test_most_often_bought_and_latest_first_is_the_same_volume():
     assert often.probabilities.tolist() == [0.4, 0.1, 0.1]
     one = sl.allocate(TABLE, contacts=1, max_items=2)
     assert [(one.user_id, one.items) for one in most_often_bought(one, HISTORY)] == [("ann", ["milk"])]
-    headline = allocation_headline(allocation, history=HISTORY)
-    assert headline == (
+    assert headline(allocation, history=HISTORY) == (
         "Expected: the same 3 items reach 18% more purchases than 1.5 for everyone and 67% more purchases "
         "than what was bought most often, latest first."
     )
@@ -88,7 +98,9 @@ def test_most_often_bought_and_latest_first_is_the_same_volume():
 )
 def test_the_page_has_every_part(limits):
     allocation = sl.allocate(TABLE, budget=3, **limits)
-    page = render_allocation_report(allocation, "<shop>", RealOutcome.measure(allocation, TRUTH))
+    page = render_allocation_report(
+        allocation, "<shop>", list_strategies(allocation, None), measure(allocation)
+    )
     assert "&lt;shop&gt;" in page
     assert "<script" not in page
     assert page.count('<svg class="chart"') == (3 if "cost" in limits else 2)

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from shortlist.auto.cutoff_choice import (
     FIXED,
+    HeldOutLists,
+    SelectedCutoff,
     SelectionData,
     choose_without_each_fold,
     compare_cutoffs,
@@ -19,7 +21,8 @@ from shortlist.auto.cutoff_choice import (
     resolve_metric,
 )
 from shortlist.core.metrics import Metric, Money
-from shortlist.core.options import Count, check_value, explain_keywords
+from shortlist.core.options import take_options
+from shortlist.core.task_options import CutOptions, WhoCounts
 from shortlist.cutoff.base import Cutoff
 from shortlist.cutoff.candidates import is_table, top_candidates
 from shortlist.cutoff.expected import ExpectedValue
@@ -39,7 +42,6 @@ MIN_USERS = 20
 MAX_USERS = 20_000  # that cross-validation uses; the selected cutoff is fitted on all
 MAX_CANDIDATES = 300  # per user, unless the caller says otherwise
 MONOTONE = ("platt", "isotonic")  # calibrations that keep the order of the scores
-WhoCounts = Literal["everyone"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +250,7 @@ class Abstention:
         )
 
 
-@explain_keywords
+@take_options(CutOptions)
 def cut(
     candidates: Any,
     truth: Any,
@@ -256,16 +258,7 @@ def cut(
     *,
     history: Any = None,
     new_history: Any = None,
-    metric: str | None = None,
-    gain: float | None = None,
-    cost: float | None = None,
-    users: WhoCounts = None,
-    keep_order: bool = False,
-    sizes: str | Mapping[Any, float] | None = None,
-    max_size: float | None = None,
-    min_relevant: float = 0.0,
-    n_candidates: int | None = None,
-    cutoffs: Mapping[str, Cutoff] | None = None,
+    options: CutOptions,
 ) -> CutResult:
     """Choose where ranked lists end, for the candidates of any ranker or search engine.
 
@@ -335,40 +328,25 @@ def cut(
     >>> result.gain > 0, len(set(result.lists.lengths.tolist())) > 1
     (True, True)
     """
-    _check_options(users, sizes, max_size, min_relevant)
-    metric, money = _check_aim(metric, gain, cost, cutoffs)
     (truth, assessed), history = read_judgments(truth), None if history is None else read_outcomes(history)
-    lists = _read(candidates, truth if history is None else history, sizes)
-    n, notes = _count_candidates(lists, n_candidates)
-    cutoffs = _list_cutoffs(cutoffs, n, lists, metric, money, history is not None, keep_order)
-    if max_size is not None or min_relevant:
-        cutoffs = {
-            name: PromptCutoff(n_candidates=n, cutoff=cutoff, max_size=max_size, min_relevant=min_relevant)
-            for name, cutoff in cutoffs.items()
-        }
-    counted = _find_labeled(lists, truth, users)
+    lists = _read(candidates, truth if history is None else history, options.sizes)
+    metric, money = _check_aim(options)
+    n, notes = _count_candidates(lists, options.n_candidates)
+    cutoffs = _list_cutoffs(options, n, lists, metric, money, history is not None)
+    counted = _find_labeled(lists, truth, options.users)
     notes += _describe_judgments(lists.head(n), counted, truth, assessed)
-    sampled = lists.take(
-        counted[np.linspace(0, counted.size - 1, min(counted.size, MAX_USERS)).astype(np.int64)]
-    )
-    if len(sampled) < counted.size:
-        notes += (f"{len(sampled):,} of {counted.size:,} users were used to choose and to test the cutoff",)
-    ids = sampled.users.values if users == "everyone" else None
-    data = SelectionData(sampled, truth, history, metric, money, ids)
-    n_inner = N_FOLDS if len(sampled) <= FEW_USERS and history is None else 2
-    default = FIXED if FIXED in cutoffs else None
-    choice = compare_cutoffs(data, cutoffs, n_inner, default)
-    tested = choose_without_each_fold(data, cutoffs, N_FOLDS, n_inner, default)
-    if choice.name != FIXED and FIXED in cutoffs:
-        longest = _longest(tested.candidates)
-        values = (data.values(part, longest) for part in (tested.chosen, tested.fixed))
-        choice = confirm(choice, cutoffs[FIXED], *values)
+    used = counted[np.linspace(0, counted.size - 1, min(counted.size, MAX_USERS)).astype(np.int64)]
+    sampled = lists.take(used)
+    if used.size < counted.size:
+        notes += (f"{used.size:,} of {counted.size:,} users were used to choose and to test the cutoff",)
+    everyone = options.users == "everyone"
+    data = SelectionData(sampled, truth, history, metric, money, sampled.users.values if everyone else None)
+    choice, tested = _choose(data, cutoffs, n)
     if choice.name == FIXED:
         notes += (choice.reason,)
-        tested = tested._replace(candidates=sampled.head(n), chosen=tested.fixed)
-    everyone = lists.users.values if users == "everyone" else None
+    learned_from = sampled if used.size == counted.size else lists
     fitted = choice.cutoff.fit(
-        sampled if len(sampled) == counted.size else lists, truth, history=history, users=everyone
+        learned_from, truth, history=history, users=lists.users.values if everyone else None
     )
     result = CutResult(
         name=choice.name,
@@ -381,7 +359,7 @@ def cut(
         fixed=tested.fixed,
         fixed_lengths=tested.fixed_lengths,
         money=money,
-        everyone=users == "everyone",
+        everyone=everyone,
     )
     ranked = fitted.with_probabilities(result.candidates, history=history)
     if (ranked.items != result.candidates.items).any():
@@ -389,51 +367,48 @@ def cut(
     if new is None:
         return replace(result, notes=notes)
     later = history if new_history is None else read_outcomes(new_history)
-    ended = fitted.apply(_read(new, truth if later is None else later, sizes), history=later)
+    ended = fitted.apply(_read(new, truth if later is None else later, options.sizes), history=later)
     return replace(result, lists=ended, notes=notes)
 
 
-def _check_options(users: object, sizes: object, max_size: object, min_relevant: float) -> None:
-    """Raise ConfigError for options that are invalid or do not go together."""
-    check_value(WhoCounts, users=users)
-    if sizes is not None and max_size is None:
-        raise ConfigError(
-            "sizes need a limit, got no max_size; pass both, such as sizes='tokens', max_size=4000.",
-            parameter="max_size",
-        )
-    if min_relevant and users != "everyone":
-        raise ConfigError(
-            f'min_relevant needs users="everyone", got {users!r}; otherwise queries without an answer are '
-            "left out.",
-            parameter="users",
-        )
+def _choose(
+    data: SelectionData, cutoffs: Mapping[str, Cutoff], n_candidates: int
+) -> tuple[SelectedCutoff, HeldOutLists]:
+    """The cutoff, not fitted, and the lists of users who took no part in choosing it.
+
+    The fixed N is kept unless the choice beats it on these users.
+    """
+    n_inner = N_FOLDS if len(data.lists) <= FEW_USERS and data.history is None else 2
+    default = FIXED if FIXED in cutoffs else None
+    choice = compare_cutoffs(data, cutoffs, n_inner, default)
+    tested = choose_without_each_fold(data, cutoffs, N_FOLDS, n_inner, default)
+    if choice.name != FIXED and FIXED in cutoffs:
+        longest = _longest(tested.candidates)
+        values = (data.values(part, longest) for part in (tested.chosen, tested.fixed))
+        choice = confirm(choice, cutoffs[FIXED], *values)
+    if choice.name == FIXED:
+        tested = tested._replace(candidates=data.lists.head(n_candidates), chosen=tested.fixed)
+    return choice, tested
 
 
-def _check_aim(
-    metric: str | None, gain: float | None, cost: float | None, cutoffs: Mapping[str, Cutoff] | None
-) -> tuple[str, Money | None]:
+def _check_aim(options: CutOptions) -> tuple[str, Money | None]:
     """The metric and the money by which cutoffs are assessed; those of the cutoffs if nothing is given."""
-    if metric is None and gain is None and cost is None and cutoffs:
-        aims = [cutoff for cutoff in cutoffs.values() if not isinstance(cutoff, FixedN)]
+    gain, cost = options.gain, options.cost
+    if options.metric is None and gain is None and cost is None and options.cutoffs:
+        aims = [cutoff for cutoff in options.cutoffs.values() if not isinstance(cutoff, FixedN)]
         amounts = {
             (cutoff.gain, cutoff.cost) if isinstance(cutoff, ExpectedValue) else None for cutoff in aims
         }
         if len(amounts) == 1:
             gain, cost = amounts.pop() or (None, None)
-    return resolve_metric(metric, gain, cost)
+    return resolve_metric(options.metric, gain, cost)
 
 
 def _list_cutoffs(
-    cutoffs: Mapping[str, Cutoff] | None,
-    n: int,
-    lists: RankedLists,
-    metric: str,
-    money: Money | None,
-    has_history: bool,
-    keep_order: bool,
-) -> Mapping[str, Cutoff]:
+    options: CutOptions, n: int, lists: RankedLists, metric: str, money: Money | None, has_history: bool
+) -> dict[str, Cutoff]:
     """The cutoffs to compare; with keep_order only those that leave the order of the scores."""
-    is_default = cutoffs is None
+    cutoffs = options.cutoffs
     if cutoffs is None:
         cutoffs = default_cutoffs(
             n,
@@ -444,17 +419,21 @@ def _list_cutoffs(
             history=has_history,
             shape=metric != "value",
         )
-    if not keep_order:
-        return cutoffs
-    kept = {name: cutoff for name, cutoff in cutoffs.items() if _keeps_order(cutoff)}
-    if len(kept) < len(cutoffs) and not is_default:
-        other = next(name for name in cutoffs if name not in kept)
+    elif options.keep_order and not all(map(_keeps_order, cutoffs.values())):
+        other = next(name for name, cutoff in cutoffs.items() if not _keeps_order(cutoff))
         raise ConfigError(
             f"cutoffs must leave the order of the scores with keep_order=True, got {other!r:.60}; use "
             "calibration='platt' or leave it out.",
             parameter="cutoffs",
         )
-    return kept
+    size, least = options.max_size, options.min_relevant
+    return {
+        name: PromptCutoff(n_candidates=n, cutoff=cutoff, max_size=size, min_relevant=least)
+        if size is not None or least
+        else cutoff
+        for name, cutoff in cutoffs.items()
+        if not options.keep_order or _keeps_order(cutoff)
+    }
 
 
 def _keeps_order(cutoff: Cutoff) -> bool:
@@ -543,7 +522,6 @@ def _count_candidates(lists: RankedLists, n_candidates: int | None) -> tuple[int
     """How many candidates of a user are considered, and a note if some are left out."""
     longest = _longest(lists)
     if n_candidates is not None:
-        check_value(Count, n_candidates=n_candidates)
         return n_candidates, ()
     if longest <= MAX_CANDIDATES:
         return longest, ()

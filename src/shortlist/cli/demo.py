@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 import shortlist as sl
-from shortlist.cli.display import list_as_json, list_table, rows_of
-from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_table, show_text
+from shortlist.cli.output import (
+    Json,
+    list_as_json,
+    list_table,
+    print_note,
+    progress_lines,
+    rows_of,
+    show,
+    show_json,
+    show_table,
+    show_text,
+)
 from shortlist.errors import DataError
 
 if TYPE_CHECKING:

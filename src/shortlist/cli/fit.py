@@ -28,17 +28,19 @@ from shortlist.cli.arguments import (
     read_source,
     write_rows,
 )
-from shortlist.cli.cutoff_flags import (
-    NO_CUTOFF_FLAGS,
-    CutoffFlags,
-    CutoffName,
-    MetricName,
-    ModelName,
-    build_cutoff,
+from shortlist.cli.flags import NO_CUTOFF_FLAGS, RARE_FLAGS, CutoffFlags
+from shortlist.cli.output import (
+    Json,
+    count_empty,
+    describe_empty,
+    print_note,
+    progress_lines,
+    sample_lists,
+    show,
+    show_json,
+    show_text,
+    summarize_model,
 )
-from shortlist.cli.display import count_empty, describe_empty, sample_lists, summarize_model
-from shortlist.cli.flags import RARE_FLAGS
-from shortlist.cli.output import Json, print_note, progress_lines, show, show_json, show_text
 from shortlist.core.codec import check_model_path
 from shortlist.core.files import check_writable
 from shortlist.core.metrics import Money
@@ -92,10 +94,10 @@ class FitFlags:
     """
 
     out: Path = Path("model.shortlist")
-    model: ModelName | None = None
+    model: str | None = None
     trials: Annotated[int | None, Parameter(group=RARE_FLAGS)] = None
-    metric: MetricName | None = None
-    cutoff: CutoffName = "auto"
+    metric: str | None = None
+    cutoff: str = "auto"
     seen: Annotated[Literal["auto", "keep", "drop"], Parameter(group=RARE_FLAGS)] = "auto"
     validation: Annotated[ValidationName, Parameter(group=RARE_FLAGS)] = "last-basket"
     users: Literal["buyers", "everyone"] | None = None
@@ -322,6 +324,35 @@ class _Settings:
         if self.chosen is None or (self.flags.cutoff == "auto" and isinstance(self.chosen, ExpectedValue)):
             return "auto"
         return self.chosen
+
+
+def build_cutoff(name: str, flags: CutoffFlags, metric: str) -> Cutoff | None:
+    """The unfitted cutoff that the flags of `fit` describe; None if they leave the choice open."""
+    cutoffs = Cutoff.classes()
+    allowed, given = flags.rule(), flags.given()
+    if metric == "value" and flags.money() is None:
+        raise ConfigError(
+            "--metric value needs what an item earns and costs, got neither; add --gain and --cost."
+        )
+    if name not in ("auto", "none", *cutoffs):
+        names = ", ".join(cutoffs)
+        raise ConfigError(f"--cutoff must be auto, none or one of {names}, got {name!r:.40}; choose one.")
+    default = {"ndcg": "ExpectedNDCG", "value": "ExpectedValue"}.get(metric, "ExpectedF1")
+    if allowed and name not in ("auto", *allowed):
+        raise ConfigError(
+            f"--{next(iter(given))} belongs to {' or '.join(allowed)}, got --cutoff {name}; drop one of them."
+        )
+    if name == "Guarantee" and flags.min_precision is None:
+        raise ConfigError(
+            "--cutoff Guarantee needs the precision to guarantee, got none; add --min_precision 0.2."
+        )
+    if name == "auto" and not allowed:
+        return None
+    chosen = name if name != "auto" else default if default in allowed else allowed[0]
+    if chosen == "none":
+        return None
+    values: dict[str, Any] = dict(given)
+    return cutoffs[chosen](**values)
 
 
 def boundary_name(model: "Recommender") -> str:

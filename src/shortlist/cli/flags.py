@@ -1,10 +1,11 @@
 """Flags of declared options: their types, defaults and help are those of the declaration.
 
-`--help` shows the usual flags; `--help-all` also those whose help is declared as rare.
+This module is imported for every `--help`, so it loads neither models nor cutoffs. `--help` shows the usual
+flags; `--help-all` also those whose help is declared as rare.
 """
 
 from collections.abc import Iterable
-from dataclasses import MISSING, make_dataclass
+from dataclasses import MISSING, asdict, dataclass, make_dataclass
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -22,10 +23,14 @@ from shortlist.core.options import (
     list_options,
     split_annotation,
 )
+from shortlist.core.task_options import EmptyListOptions
+from shortlist.errors import ConfigError
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpPanel
     from rich.console import Console, ConsoleOptions
+
+    from shortlist.core.metrics import Money
 
 
 class Shown:
@@ -89,3 +94,51 @@ def plain_type(annotation: Any) -> Any:
     if get_origin(kind) in (Union, UnionType):
         return reduce(or_, map(plain_type, get_args(kind)))
     return kind
+
+
+# ---------------------------------------------------------------------- which lists stay empty
+EmptyListFlags = flags_of(EmptyListOptions, is_settings=True)
+
+
+TOGETHER = (("coverage",), ("floor",), ("gain", "cost"), ("items_per_list",), ("min_precision", "confidence"))
+
+
+@Parameter(name="*", group=Group("When a list stays empty", sort_key=7))
+@dataclass(frozen=True)
+class CutoffFlags(EmptyListFlags):  # type: ignore[misc, valid-type]
+    """Which users get an empty list: the flags of all cutoffs."""
+
+    def given(self) -> dict[str, float]:
+        """The flags that were set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def money(self) -> "Money | None":
+        """What a shown item earns or costs; a missing flag has the default of ExpectedValue."""
+        from shortlist.core.metrics import Money
+        from shortlist.cutoff import ExpectedValue
+
+        if self.gain is None and self.cost is None:
+            return None
+        default = ExpectedValue()
+        gain, cost = default.gain if self.gain is None else self.gain, default.cost
+        return Money.of(gain, cost if self.cost is None else self.cost)
+
+    def rule(self) -> tuple[str, ...]:
+        """The cutoffs that have the flags; empty without flags. Raises ConfigError for a contradiction."""
+        from shortlist.cutoff import Cutoff
+
+        given = self.given()
+        groups = [names for names in ([n for n in group if n in given] for group in TOGETHER) if names]
+        if len(groups) > 1:
+            flags = " and ".join(f"--{names[0]}" for names in groups)
+            raise ConfigError(f"{flags} exclude each other; drop one of them.")
+        if self.confidence is not None and self.min_precision is None:
+            raise ConfigError(
+                "--confidence needs the precision to guarantee, got none; add --min_precision 0.2."
+            )
+        if not groups:
+            return ()
+        return tuple(name for name, kind in Cutoff.classes().items() if groups[0][0] in kind.flags)
+
+
+NO_CUTOFF_FLAGS = CutoffFlags()

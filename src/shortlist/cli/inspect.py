@@ -4,8 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 import shortlist as sl
 from shortlist.cli.arguments import Model
-from shortlist.cli.display import lengths_table, sample_lists, summarize_model
-from shortlist.cli.output import Json, show, show_json, show_table
+from shortlist.cli.output import (
+    Json,
+    lengths_table,
+    sample_lists,
+    show,
+    show_json,
+    show_table,
+    summarize_model,
+)
 from shortlist.core.options import describe_options
 
 if TYPE_CHECKING:

@@ -16,28 +16,30 @@ from shortlist.cli.arguments import (
     check_spark_flags,
     parse_group_limits,
 )
-from shortlist.cli.cutoff_flags import NO_CUTOFF_FLAGS, CutoffFlags, adjust_cutoff
-from shortlist.cli.display import (
+from shortlist.cli.flags import NO_CUTOFF_FLAGS, CutoffFlags, flags_of
+from shortlist.cli.output import (
+    Json,
     count_empty,
     describe_empty,
     lengths_table,
     list_as_json,
     list_table,
     parse_words,
+    print_note,
     rows_of,
+    show,
+    show_json,
+    show_text,
 )
-from shortlist.cli.flags import flags_of
-from shortlist.cli.output import Json, print_note, show, show_json, show_text
-from shortlist.data.lists import FORMATS
 from shortlist.data.read_options import without_options
-from shortlist.errors import ConfigError, DataError, UnknownIdError
+from shortlist.errors import ConfigError, DataError, UnknownIdError, warn
 from shortlist.recommend.options import RequestOptions
 from shortlist.text import printable
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from shortlist.cutoff.base import Cutoff
+    from shortlist.cutoff import Cutoff, Guarantee
     from shortlist.data.ids import IdMap
     from shortlist.models.base import Recommender
 
@@ -117,6 +119,8 @@ def recommend_command(
     """
     if spark is not None:
         return recommend_on_spark(model, out, spark, options, cutoff_flags, json, user=user)
+    from shortlist.data.lists import FORMATS
+
     if out is not None and out.suffix not in FORMATS:
         raise ConfigError(
             f"--out must end in {', '.join(FORMATS)} unless --spark writes a folder, got {out.name!r}; "
@@ -234,6 +238,64 @@ def pick_cutoff(
             "shortlist fit with --cutoff ExpectedF1."
         )
     return "auto" if chosen is None else chosen
+
+
+def adjust_cutoff(model: "Recommender", cutoff: "Cutoff | None", flags: CutoffFlags) -> "Cutoff | None":
+    """The fitted cutoff with the flags of `recommend`; it uses what was learned on validation data."""
+    from shortlist.cutoff import Budget, ExpectedValue, Guarantee
+    from shortlist.cutoff.expected import ExpectedUtility
+
+    if not flags.rule():
+        return cutoff
+    name = "no cutoff" if cutoff is None else type(cutoff).__name__
+    again = " ".join(f"--{flag} {value:g}" for flag, value in flags.given().items())
+    if flags.min_precision is not None:
+        if isinstance(cutoff, Guarantee) and _is_guaranteed(cutoff, flags):
+            return cutoff
+        raise ConfigError(
+            "--min_precision needs a saved guarantee of at least this precision and confidence, got "
+            f"{_guarantee(cutoff) if isinstance(cutoff, Guarantee) else name}; run shortlist fit {again}."
+        )
+    if flags.gain is not None or flags.cost is not None:
+        by_value = ExpectedValue().set_params(**flags.given())
+        if not by_value.reuse_calibration(cutoff, has_probabilities=_has_probabilities(model)):
+            raise ConfigError(f"--gain and --cost need probabilities, got {name}; run shortlist fit {again}.")
+        if model.selection_ is not None and model.selection_.users == "buyers":
+            warn(
+                "--gain and --cost use probabilities of users who interacted with something. Sent to "
+                "everyone, such lists may lose money; for that, fit with --users everyone --horizon 7d."
+            )
+        return by_value
+    if flags.items_per_list is not None and isinstance(cutoff, Budget):
+        return cutoff.with_price(cutoff.price_at(flags.items_per_list))
+    if not isinstance(cutoff, ExpectedUtility):
+        needed = "Budget" if flags.items_per_list is not None else "ExpectedF1 or ExpectedNDCG"
+        raise ConfigError(
+            f"--{next(iter(flags.given()))} needs a model with {needed}, got {name}; "
+            f"run shortlist fit {again}."
+        )
+    if flags.coverage is not None:
+        return cutoff.with_coverage(flags.coverage)
+    assert flags.floor is not None
+    return cutoff.with_floor(flags.floor)
+
+
+def _is_guaranteed(cutoff: "Guarantee", flags: CutoffFlags) -> bool:
+    """Whether the saved guarantee is at least as strong as the requested one."""
+    precision, confidence = flags.min_precision, flags.confidence or cutoff.confidence
+    return (
+        precision is not None and (cutoff.min_precision or 0) >= precision and cutoff.confidence >= confidence
+    )
+
+
+def _guarantee(cutoff: "Guarantee") -> str:
+    return f"min_precision={cutoff.min_precision} with confidence {cutoff.confidence}"
+
+
+def _has_probabilities(model: "Recommender") -> bool:
+    """Whether the lists of the model carry probabilities."""
+    ids = model.users_.to_ids(model.history_.active_users[:1])
+    return model.recommend(ids, N=1).probabilities is not None
 
 
 def write_recommendations(

@@ -8,9 +8,10 @@ from typing import Annotated, Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import polars as pl
 
-from shortlist.core.options import AtLeast, AtMost, Count, Whole, check_value, explain_keywords, is_number
+from shortlist.core.options import AtLeast, AtMost, Whole, check_value, is_number, take_options
 from shortlist.core.ragged import row_lengths
 from shortlist.core.tables import html
+from shortlist.core.task_options import LARGEST_AMOUNT, AllocationOptions
 from shortlist.core.threads import map_slices
 from shortlist.cutoff.allocation_solver import (
     BLOCK,
@@ -49,7 +50,6 @@ ENDS = (  # in the order of the codes that `explain_ends` writes
     "item_limit",
     "below_price",
 )
-MAX_MONEY = 1e15
 MAX_ITEMS = 10  # of a list, if only the number of contacts is limited
 MANY_LISTS = 20  # fewer may add up to 1 by chance
 
@@ -191,21 +191,8 @@ class CandidateModel(Protocol):
         """The candidates of all users."""
 
 
-@explain_keywords
-def allocate(
-    candidates: Any,
-    *,
-    contacts: int | None = None,
-    budget: int | None = None,
-    max_items: int | None = None,
-    exclude_users: Any = None,
-    item_limits: Any = None,
-    max_per_group: Mapping[str, int] | None = None,
-    gain: float | str | Mapping[Any, float] = 1.0,
-    cost: float = 0.0,
-    contact_cost: float = 0.0,
-    items: Any = None,
-) -> Allocation:
+@take_options(AllocationOptions)
+def allocate(candidates: Any, *, options: AllocationOptions) -> Allocation:
     """Choose items for all users at once so that the expected value is highest within the limits.
 
     The expected value is the sum of probability · gain − cost over shown items, less `contact_cost` for each
@@ -270,21 +257,21 @@ def allocate(
     >>> round(allocation.prices.item, 2)
     0.3
     """
-    check_limits(budget, contacts, max_items, contact_cost, cost)
-    if contacts is not None and budget is None and max_items is None:
+    max_items, items = options.max_items, options.items
+    if options.contacts is not None and options.budget is None and max_items is None:
         max_items = MAX_ITEMS
     if isinstance(candidates, CandidateModel):
         items = candidates.groups_ if items is None else items
         candidates = candidates.candidates()
-    lists = leave_out(read_probabilities(candidates), exclude_users)
-    content = None if items is None else Items.of(items)
+    lists = leave_out(read_probabilities(candidates), options.exclude_users)
+    content, ids, stock = None if items is None else Items.of(items), lists.item_ids, options.item_limits
     problem = AllocationProblem(
-        lists=read_values(lists, gain, content, cost),
-        limits=read_limits(max_items, max_per_group, lists.item_ids, items),
-        stock=None if item_limits is None else _read_stock(item_limits, lists.item_ids, content),
-        budget=UNLIMITED if budget is None else budget,
-        contacts=UNLIMITED if contacts is None else contacts,
-        contact_cost=float(contact_cost),
+        lists=read_values(lists, options.gain, content, options.cost),
+        limits=read_limits(max_items, options.max_per_group, ids, items),
+        stock=None if stock is None else _read_stock(stock, ids, content),
+        budget=UNLIMITED if options.budget is None else options.budget,
+        contacts=UNLIMITED if options.contacts is None else options.contacts,
+        contact_cost=float(options.contact_cost),
     )
     return _build(lists, problem, solve(problem))
 
@@ -397,17 +384,6 @@ def _order_ties(lists: RankedLists, key: Floats | Doubles | None) -> RankedLists
     return lists.reorder(np.lexsort((lists.items, -key, lists.owner)))
 
 
-def check_limits(
-    budget: object, contacts: object, max_items: object, contact_cost: object, cost: object
-) -> None:
-    """Raise ConfigError for invalid numbers."""
-    for name, limit, low in (("budget", budget, 0), ("contacts", contacts, 0), ("max_items", max_items, 1)):
-        if limit is not None:
-            check_value(Count if low else Whole, **{name: limit})
-    for name, money in (("cost", cost), ("contact_cost", contact_cost)):
-        check_value(Annotated[float, AtLeast(0), AtMost(MAX_MONEY)], **{name: money})
-
-
 def _shown_items(lists: RankedLists) -> Bools:
     """(n_items,) whether an item is a candidate of any user."""
     occurs = np.zeros(len(lists.item_ids), np.bool_)
@@ -444,7 +420,7 @@ def _parse_gains(gain: Any, lists: RankedLists, content: Items | None) -> Double
     """(n_items,) the gain of each item."""
     ids = lists.item_ids
     if is_number(gain):
-        check_value(Annotated[float, AtLeast(-MAX_MONEY), AtMost(MAX_MONEY)], gain=gain)
+        check_value(Annotated[float, AtLeast(-LARGEST_AMOUNT), AtMost(LARGEST_AMOUNT)], gain=gain)
     gains = _read_numbers("gain", gain, ids, content)
     missing = np.flatnonzero(np.isnan(gains) & _shown_items(lists))
     if missing.size:

@@ -9,16 +9,13 @@ from shortlist.core.codec import Ascending, MayBeInfinite, Shape
 from shortlist.core.metrics import ideal_dcg
 from shortlist.core.options import (
     FITTED,
-    Above,
     AtLeast,
-    AtMost,
     Choices,
     Cost,
     Gain,
-    Probability,
-    Rare,
     check_value,
 )
+from shortlist.core.task_options import Coverage, Floor, ItemsPerList
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,
@@ -55,8 +52,8 @@ class ExpectedUtility(CalibratedCutoff):
     """
 
     size: Size = "auto"
-    floor: Annotated[float | None, Rare("Lists with a lower expected F1 (or NDCG) stay empty.")] = None
-    coverage: Probability | None = None
+    floor: Floor = None
+    coverage: Coverage = None
 
     is_base = True
     flags = ("coverage", "floor")
@@ -450,9 +447,7 @@ class Budget(CalibratedCutoff):
     2.0
     """
 
-    items_per_list: Annotated[
-        float, Above(0), AtMost(1e9), Rare("Items per list on average, empty lists included.")
-    ] = 1.0
+    items_per_list: ItemsPerList = 1.0
     gain: Gain = 1.0
     cost: Cost = 0.0
 

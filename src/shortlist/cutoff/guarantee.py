@@ -14,8 +14,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 
 from shortlist.core.codec import MayBeInfinite, Shape
-from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Confidence, Rare, Seed, Whole
+from shortlist.core.options import FITTED, AtLeast, AtMost, Choices, Confidence, Seed, Whole
 from shortlist.core.special import binomial_tail
+from shortlist.core.task_options import MinPrecision, SomeConfidence
 from shortlist.cutoff.base import CutLists
 from shortlist.cutoff.candidates import AnyScores
 from shortlist.cutoff.threshold import ThresholdCutoff, compared_values, count_above
@@ -115,12 +116,12 @@ class Guarantee(ThresholdCutoff):
     mean precision over covered users is at least 10.0%, with confidence 95.0%
     """
 
-    min_precision: Confidence | None = None
+    min_precision: MinPrecision = None
     max_empty: Confidence | None = None
     min_recall: Confidence | None = None
     over: Over = "covered"
     horizon: Literal["next"] | None = None
-    confidence: Annotated[Confidence, Rare("Probability that the guarantee holds.")] = 0.95
+    confidence: SomeConfidence = 0.95
     on: Literal["auto", "score", "probability", "rank"] = "auto"
     n_thresholds: Annotated[int, AtLeast(1), AtMost(10_000)] = 50
     fallback: Literal["empty"] | None = None

@@ -15,7 +15,8 @@ from shortlist.core.metrics import (
     metrics_of_length,
     sums_at_n,
 )
-from shortlist.core.options import FITTED, Choices, Probability, Whole
+from shortlist.core.options import FITTED, Choices, Whole
+from shortlist.core.task_options import Coverage
 from shortlist.cutoff.base import (
     CutLists,
     Cutoff,
@@ -227,7 +228,7 @@ class Threshold(ThresholdCutoff):
     target: Target = "f1"
     gain: float | None = None
     cost: float | None = None
-    coverage: Probability | None = None
+    coverage: Coverage = None
     threshold: float | None = None
 
     rule = "The list stops at the first item below a threshold that is the same for all users."

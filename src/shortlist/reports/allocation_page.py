@@ -136,10 +136,9 @@ class RealOutcome(NamedTuple):
 
     @classmethod
     def measure(
-        cls, allocation: Allocation, truth: Interactions, history: Interactions | None = None
+        cls, allocation: Allocation, truth: Interactions, strategies: list[Strategy]
     ) -> "RealOutcome":
         """Count what users took of the shown items."""
-        strategies = list_strategies(allocation, history)
         outcomes = [strategy.measured(allocation, truth) for strategy in strategies]
         per_user = []
         for strategy, outcome in zip(strategies, outcomes, strict=True):
@@ -159,12 +158,12 @@ def has_money(allocation: Allocation) -> bool:
 
 
 def allocation_headline(
-    allocation: Allocation, real: RealOutcome | None = None, history: Interactions | None = None
+    allocation: Allocation, strategies: list[Strategy], real: RealOutcome | None = None
 ) -> str:
     """What the allocation brings against the usual ways, measured or expected, in one sentence."""
     if allocation.n_items == 0:
         return "No item is worth its cost, so no list has any."
-    strategies, money = list_strategies(allocation, history), has_money(allocation)
+    money = has_money(allocation)
     expected = [strategy.expected(allocation) for strategy in strategies]
     names = [strategy.name for strategy in strategies[1:]]
     outcomes = expected if real is None else real.outcomes
@@ -196,17 +195,16 @@ def _compare(ours: float, theirs: float, *, money: bool) -> str:
 def render_allocation_report(
     allocation: Allocation,
     name: str,
+    strategies: list[Strategy],
     real: RealOutcome | None = None,
-    history: Interactions | None = None,
 ) -> str:
     """The page as text; it loads nothing and runs no scripts."""
-    strategies = list_strategies(allocation, history)
     expected = [strategy.expected(allocation) for strategy in strategies]
     curve = measure_volumes(allocation.problem, [step * max(allocation.n_items, 1) for step in VOLUMES])
     return render(
         "allocation.html.j2",
         allocation=allocation,
-        headline=allocation_headline(allocation, real, history),
+        headline=allocation_headline(allocation, strategies, real),
         rows=_compare_rows(allocation, strategies, expected, real),
         money=has_money(allocation),
         same=allocation.same_for_all,

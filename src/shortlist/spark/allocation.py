@@ -10,9 +10,9 @@ import polars as pl
 
 from shortlist.core.options import explain_keywords, is_number
 from shortlist.core.ragged import row_lengths, row_owners
+from shortlist.core.task_options import AllocationOptions
 from shortlist.cutoff.allocation import (
     candidate_values,
-    check_limits,
     read_limits,
     read_probabilities,
     read_values,
@@ -106,7 +106,7 @@ def allocate(
             f"candidates need a column 'probability', got {', '.join(map(repr, df.columns[:12]))}; calibrate "
             "scores first, with sl.cutoff.Calibration."
         )
-    check_limits(budget, None, max_items, 0.0, cost)
+    AllocationOptions(budget=budget, max_items=max_items, cost=cost)
     plan = _plan(df, columns["item_id"], max_items, max_per_group, gain, cost, items)
     rows = sort_by_user(df, columns)
     n_tasks = 4 * df.sparkSession.sparkContext.defaultParallelism  # Spark merges no small partitions here

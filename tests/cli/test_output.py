@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from shortlist.cli.display import (
+from shortlist.cli.output import (
     describe_empty,
     lengths_table,
     list_as_json,
@@ -12,8 +12,8 @@ from shortlist.cli.display import (
     parse_words,
     plain_value,
     rows_of,
+    show,
 )
-from shortlist.cli.output import show
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import RankedList, RankedLists
