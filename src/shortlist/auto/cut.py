@@ -328,6 +328,7 @@ def cut(
     >>> result.gain > 0, len(set(result.lists.lengths.tolist())) > 1
     (True, True)
     """
+    _check_together(options)
     (truth, assessed), history = read_judgments(truth), None if history is None else read_outcomes(history)
     lists = _read(candidates, truth if history is None else history, options.sizes)
     metric, money = _check_aim(options)
@@ -389,6 +390,21 @@ def _choose(
     if choice.name == FIXED:
         tested = tested._replace(candidates=data.lists.head(n_candidates), chosen=tested.fixed)
     return choice, tested
+
+
+def _check_together(options: CutOptions) -> None:
+    """Raise ConfigError for options that do not go together."""
+    if options.sizes is not None and options.max_size is None:
+        raise ConfigError(
+            "sizes need a limit, got no max_size; pass both, such as sizes='tokens', max_size=4000.",
+            parameter="max_size",
+        )
+    if options.min_relevant and options.users != "everyone":
+        raise ConfigError(
+            'min_relevant needs users="everyone", got None; otherwise queries without an answer '
+            "are left out.",
+            parameter="users",
+        )
 
 
 def _check_aim(options: CutOptions) -> tuple[str, Money | None]:

@@ -17,13 +17,12 @@ from shortlist.core.options import (
     Form,
     Help,
     Only,
+    Options,
     Positive,
     Probability,
     Rare,
     Whole,
-    check_options,
 )
-from shortlist.errors import ConfigError
 
 LARGEST_AMOUNT = 1e15  # sums of many values must stay exact enough
 Amount = Annotated[float, AtLeast(0), AtMost(LARGEST_AMOUNT)]
@@ -56,7 +55,7 @@ class EmptyListOptions:
 
 # ---------------------------------------------------------------------- tasks
 @dataclass(frozen=True, kw_only=True, eq=False)
-class CutOptions:
+class CutOptions(Options):
     """The options of `sl.cut`, which says more about each of them."""
 
     metric: Annotated[
@@ -80,23 +79,9 @@ class CutOptions:
     ] = None
     cutoffs: Annotated[Mapping[str, Any] | None, Help("Unfitted cutoffs by name."), Only()] = None
 
-    def __post_init__(self) -> None:
-        check_options(type(self), vars(self))
-        if self.sizes is not None and self.max_size is None:
-            raise ConfigError(
-                "sizes need a limit, got no max_size; pass both, such as sizes='tokens', max_size=4000.",
-                parameter="max_size",
-            )
-        if self.min_relevant and self.users != "everyone":
-            raise ConfigError(
-                f'min_relevant needs users="everyone", got {self.users!r}; otherwise queries without an '
-                "answer are left out.",
-                parameter="users",
-            )
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class AllocationOptions:
+class AllocationOptions(Options):
     """The options of `sl.allocate`, which says more about each of them."""
 
     contacts: Annotated[Whole | None, Help("How many users are written to.")] = None
@@ -132,6 +117,3 @@ class AllocationOptions:
         Help("One row per item, for columns such as margin and stock."),
         Form(Path | None, help="File with one row per item, for columns such as margin and stock."),
     ] = None
-
-    def __post_init__(self) -> None:
-        check_options(type(self), vars(self))
