@@ -261,13 +261,13 @@ def passages() -> Rows:
         "recall",
         "words",
         "words of a fixed k at this recall",
-        "empty without an answer",
+        "empty where no candidate is relevant",
         "empty lists that are right",
     )
     for name, row in results("passages")["methods"].items():
         gain, low, high = (f"{value:+.0%}" for value in row["gain"])
-        empty = "{:.0%} ({:.0%} to {:.0%})".format(*row["empty without an answer"])
-        right = row["precision of empty"]
+        empty = "{:.0%} ({:.0%} to {:.0%})".format(*row["empty without a relevant candidate"])
+        right = row["precision of empty, by candidates"]
         yield (
             name,
             f"{row['f1']:.3f}",
@@ -300,7 +300,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "next_lists": lambda: guarantee_tables.next_lists(results("guarantees")),
         "drift": lambda: guarantee_tables.drift(results("guarantees")),
     },
-    "search.md": {"passages": passages},
+    "rankers.md": {"passages": passages},
     "scale.md": {
         "one_machine": lambda: scale_tables.one_machine(
             *map(results, ("data", "train", "recommend", "search", "allocate_speed", "evaluate"))

@@ -142,7 +142,7 @@ def test_every_example_is_on_the_page():
         "experiments.md",
         "guarantees.md",
         "production.md",
-        "search.md",
+        "rankers.md",
         "../README.md",
     ],
 )
