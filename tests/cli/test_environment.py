@@ -179,12 +179,13 @@ def test_marks_are_ascii_where_the_output_is(monkeypatch, capsys):
 
 
 def test_a_full_disk_for_the_report_does_not_lose_the_model(tmp_path, monkeypatch, capsys):
-    from shortlist.cli import fit, main
+    from shortlist.cli import main
+    from shortlist.reports import model_report
 
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "report.html")
 
-    monkeypatch.setattr(fit, "write_model_report", fail)
+    monkeypatch.setattr(model_report, "write_model_report", fail)
     path = tmp_path / "shop.shortlist"
     words = ["fit", "sample", "--model", "Popularity", "--out", str(path), "--test", str(tmp_path / "t.csv")]
     assert main([*words, "--report", str(tmp_path / "report.html")]) == 2
