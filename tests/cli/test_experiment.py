@@ -62,7 +62,12 @@ def test_plan_replays_held_out_data(shop, capsys):
     assert plan["reference"] == pytest.approx(hits(N=3))
     assert plan["lift"] == pytest.approx(hits() - hits(N=3))
     assert run(shop, "plan", "--test", str(shop / "held.csv"), *ARMS, "--users_per_day", "100") == 0
-    assert "dynamic against three, hits: The expected difference is" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "dynamic against three, hits: The expected difference is" in out
+    assert f"Expected, from what {len(users):,} users of" in out
+    assert "100 new users per day:" in out  # given, not estimated
+    assert run(shop, "plan", "--test", str(shop / "held.csv"), *ARMS) == 0
+    assert "per day, estimated from those of the latest 28 days:" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

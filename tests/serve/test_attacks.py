@@ -198,3 +198,46 @@ def test_a_server_without_the_model_of_an_arm_is_not_ready(servers, shop, postgr
     finally:
         other.kill()
         call(servers[0], "/v1/experiment/stop", {"name": "second"})
+
+
+def test_nothing_that_is_replaced_activated_or_restarted_changes_an_arm(shop, servers, postgres):
+    """The files of a cutoff and of the model in service, the activated model, and one of the servers.
+
+    The server that starts again finds a new file under the name on its command line, and activates it.
+    """
+    users = USERS[:60]
+    kept = {name: (shop / f"{name}.shortlist").read_bytes() for name in ("shop", "short", "three")}
+    arms = [
+        {"name": "three", "share": 0.4, "options": {"cutoff": "three"}},
+        {"name": "short", "share": 0.3, "model": "short"},
+        {"name": "now", "share": 0.3},
+    ]
+    call(servers[0], "/v1/experiment", {"name": "frozen", "arms": arms, "window_days": 7.0})
+    wait_for(lambda: all("arm" in row for server in servers for row in ask(server, users).values()), 60)
+
+    def lists_of(server):
+        """User → arm and items, which are the same everywhere."""
+        return {
+            name: (row["arm"], [item["item_id"] for item in row["items"]])
+            for name, row in ask(server, users).items()
+        }
+
+    first = lists_of(servers[0])
+    assert {arm for arm, _ in first.values()} == {"frozen/three", "frozen/short", "frozen/now"}
+    assert {len(items) for arm, items in first.values() if arm == "frozen/three"} == {3}
+    assert lists_of(servers[1]) == first
+    some_events = pl.DataFrame({"user_id": USERS[:2], "item_id": ITEMS[:2]})
+    try:
+        sl.cutoff.FixedN(N=7).save(shop / "three.shortlist")
+        save_popular(shop / "shop.shortlist", some_events, 1)
+        save_popular(shop / "other.shortlist", some_events, 2)
+        call(servers[1], "/v1/model", {"name": "other"})
+        servers[1].kill()
+        port, token = servers[1].port, servers[1].token
+        servers[1] = Server(shop, postgres.uri, shop / "tokens", token, port=port, max_users=N_USERS)
+        for server in servers:
+            wait_for(lambda server=server: lists_of(server) == first, seconds=60)
+    finally:
+        for name, content in kept.items():
+            (shop / f"{name}.shortlist").write_bytes(content)
+        call(servers[0], "/v1/experiment/stop", {"name": "frozen"})

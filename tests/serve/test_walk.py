@@ -17,7 +17,7 @@ from shortlist.serve.schemas import RecommendBody
 from shortlist.serve.service import Service
 
 COMPUTES = str(Path("recommend") / "retrieval.py")
-MAX_FILES = {"N": 28, "saved cutoff": 33}  # 20 and 25 in release 0.3
+MAX_FILES = {"N": 23, "saved cutoff": 28}  # 20 and 25 in release 0.3
 
 
 def test_http_offers_every_option_of_recommend():
@@ -95,4 +95,4 @@ def test_a_request_passes_few_files(folder, ended_by, options):
     files = count_files(service, {"users": ["u1"], **options})
     assert COMPUTES in files
     assert len(files) <= MAX_FILES[ended_by], sorted(files)
-    assert len([name for name in files if name.startswith("serve")]) <= 9, sorted(files)
+    assert len([name for name in files if name.startswith("serve")]) <= 6, sorted(files)

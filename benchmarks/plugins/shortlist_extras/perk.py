@@ -18,8 +18,8 @@ from shortlist.cutoff.base import (
 from shortlist.cutoff.calibration import bounded_scores, score_range
 from shortlist.data.ids import UNKNOWN, IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.labeled import LabeledLists, probabilities_of
-from shortlist.data.lists import RankedLists
+from shortlist.data.labeled import LabeledLists
+from shortlist.data.lists import RankedLists, probabilities_of
 from shortlist.types import Doubles, Longs
 from shortlist_extras.kernels import compute_refined_utilities
 

@@ -181,7 +181,11 @@ def show_plan(
     }
     if json:
         return show_json({"users_per_day": rate, "plans": {name: vars(plan) for name, plan in plans.items()}})
-    show_text(f"{len(users):,} users of {test}; {rate:,.0f} new users per day.")
+    estimate = "" if users_per_day else f", estimated from those of the latest {ACTIVE_DAYS} days"
+    show_text(
+        f"Expected, from what {len(users):,} users of {test} chose next (who chooses nothing is not among "
+        f"them and makes the difference smaller), and {rate:,.0f} new users per day{estimate}:"
+    )
     for name, plan in plans.items():
         show_text(f"{name} against {control.name}, {experiment.metric}: {plan.summary()}")
     return None

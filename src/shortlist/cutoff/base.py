@@ -18,8 +18,15 @@ from shortlist.cutoff.candidates import AnyScores, is_table, label_to_fit, rank_
 from shortlist.data.arrow import ArrowFunction, file_bytes
 from shortlist.data.ids import IdMap
 from shortlist.data.interactions import Interactions
-from shortlist.data.labeled import LabeledLists, probabilities_of, rank_by_probability
-from shortlist.data.lists import REASON_CODE, Codes, RankedLists, find_list_column
+from shortlist.data.labeled import LabeledLists
+from shortlist.data.lists import (
+    REASON_CODE,
+    Codes,
+    RankedLists,
+    find_list_column,
+    probabilities_of,
+    rank_by_probability,
+)
 from shortlist.data.rankings import read_outcomes
 from shortlist.errors import ConfigError, DataError, NotFittedError
 from shortlist.kernels.retrieval import lower_to_running_minimum

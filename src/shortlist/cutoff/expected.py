@@ -31,8 +31,8 @@ from shortlist.cutoff.threshold import (
     user_utilities,
 )
 from shortlist.data.interactions import Interactions
-from shortlist.data.labeled import LabeledLists, probabilities_of
-from shortlist.data.lists import RankedLists
+from shortlist.data.labeled import LabeledLists
+from shortlist.data.lists import RankedLists, probabilities_of
 from shortlist.errors import ConfigError
 from shortlist.kernels.expected_utility import compute_independent_utilities, compute_joint_utilities
 from shortlist.types import Doubles, Ints

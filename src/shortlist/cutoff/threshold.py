@@ -23,8 +23,8 @@ from shortlist.cutoff.base import (
 )
 from shortlist.cutoff.calibration import CalibratedCutoff, Calibration
 from shortlist.data.interactions import Interactions
-from shortlist.data.labeled import LabeledLists, probabilities_of
-from shortlist.data.lists import RankedLists
+from shortlist.data.labeled import LabeledLists
+from shortlist.data.lists import RankedLists, probabilities_of
 from shortlist.errors import ConfigError
 from shortlist.kernels.retrieval import lower_to_running_minimum
 from shortlist.kernels.rows import sum_rows

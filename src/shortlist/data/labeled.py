@@ -13,11 +13,11 @@ from shortlist.core.metrics import ListSums, Metric, Money, prefix_sums
 from shortlist.core.ragged import row_owners
 from shortlist.data.ids import UNKNOWN, IdMap, id_series
 from shortlist.data.interactions import Interactions, without_negative
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import RankedLists, rank_by_probability
 from shortlist.errors import DataError, warn
 from shortlist.kernels.list_metrics import TruthSets, mark_hits
 from shortlist.kernels.rows import read_only, starts, sum_rows, take_rows
-from shortlist.types import Bools, Doubles, Ints, Longs
+from shortlist.types import Bools, Doubles, Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,24 +211,6 @@ def user_series(users: Iterable[Any]) -> pl.Series:
     if isinstance(users, str | bytes):
         raise DataError(f"users must be a collection of ids, got the text {users!r:.60}; pass a list.")
     return id_series(users)
-
-
-def probabilities_of(lists: RankedLists) -> Doubles:
-    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
-    assert lists.probabilities is not None
-    return lists.probabilities
-
-
-def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
-    """(n_candidates,) the order in which no probability of a list rises; None if none does.
-
-    Candidates after the first `n_candidates` of a list stay behind them, in their order.
-    """
-    p = lists.probabilities
-    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
-        return None
-    is_later = lists.positions >= n_candidates
-    return np.lexsort((np.where(is_later, 0.0, -p), is_later, lists.owner))
 
 
 MAX_ROWS = 2_000  # rows of the truth that are looked up

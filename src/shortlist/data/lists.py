@@ -754,3 +754,21 @@ def _parse_optional(frame: pl.DataFrame, name: str, dtype: type) -> Any:
     if name not in frame.columns or frame[name].null_count() == len(frame):
         return None
     return frame[name].cast(pl.Float64).fill_null(np.nan).to_numpy().astype(dtype)
+
+
+def probabilities_of(lists: RankedLists) -> Doubles:
+    """(n_candidates,) the probabilities of candidates that a cutoff has ranked."""
+    assert lists.probabilities is not None
+    return lists.probabilities
+
+
+def rank_by_probability(lists: RankedLists, n_candidates: int) -> Longs | None:
+    """(n_candidates,) the order in which no probability of a list rises; None if none does.
+
+    Candidates after the first `n_candidates` of a list stay behind them, in their order.
+    """
+    p = lists.probabilities
+    if p is None or not ((p[1:] > p[:-1]) & (lists.positions[1:] > 0)).any():
+        return None
+    is_later = lists.positions >= n_candidates
+    return np.lexsort((np.where(is_later, 0.0, -p), is_later, lists.owner))

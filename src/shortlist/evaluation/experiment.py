@@ -671,7 +671,7 @@ class ExperimentPlan:
         if self.users is None or self.days is None:
             return f"{expected}; it would take more than a year to decide."
         plan = f"{self.days:,} days, if {self.users:,} users are planned"
-        return f"{expected}; it is probably decided after {plan}."
+        return f"{expected}; if it is that large, it is decided after {plan}, with a probability of 80%."
 
 
 @explain_keywords

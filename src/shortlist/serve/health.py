@@ -185,7 +185,7 @@ def _check_events(total: Counter[str], deployment: Deployment) -> Check:
     if n < MIN_COUNT and not rejected:
         return _too_few("Events", "events", detail)
     state = BAD if n >= MIN_COUNT and rejected / n >= 0.1 else WARNING if rejected else OK
-    return Check("Events", state, f"{accepted:,} within the last hour", detail, action)
+    return Check("Events", state, f"{accepted:,} in an hour", detail, action)
 
 
 def _check_surroundings(token_problem: str | None, refused: str | None, *, has_jumped: bool) -> list[Check]:

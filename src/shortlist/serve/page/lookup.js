@@ -4,7 +4,7 @@ import { count, day, field, h, message, percent, plural, s } from "./dom.js";
 
 const WITHHELD = 8;
 const BASKETS = 20;
-const WORDS = { "item bias": "how popular it is", "bought before": "earlier purchases of it", "own baskets": "the user's own baskets", neighbors: "similar users" };
+const WORDS = { "item bias": "how popular it is", "bought before": "earlier purchases of it", "own baskets": "the user's own baskets", "user and last baskets": "what the user bought before and last", neighbors: "similar users" };
 const ENDS = [
   ["auto", "the cutoff in service"],
   ["boundary", "the boundary of the model"],
