@@ -64,9 +64,11 @@ def one_machine(*found: dict[str, Any]) -> Rows:
 def sample_curve(found: dict[str, Any]) -> Rows:
     """F1 for users outside the sample, by its size (benchmarks/spark.py --part curve)."""
     runs = found["curve"]["runs"]
-    sizes = list(runs[0]["f1"])
-    yield "", *(f"{int(size):,} users" for size in sizes), "last doubling"
+    sizes = sorted({int(size) for run in runs for size in run["f1"]})
+    yield "users in the sample", *(f"{size:,}" for size in sizes), "last doubling"
     for run in runs:
-        scores = [run["f1"][size] for size in sizes]
+        scores = [run["f1"].get(str(size)) for size in sizes]
+        *_, before, last = (score for score in scores if score is not None)
         name = f"`{run['model']}`, {'with' if run['dates'] else 'without'} dates"
-        yield name, *(f"{score:.4f}" for score in scores), f"{scores[-1] / scores[-2] - 1:+.1%}"
+        cells = ("" if score is None else f"{score:.4f}" for score in scores)
+        yield name, *cells, f"{last / before - 1:+.1%}"

@@ -49,6 +49,21 @@ def test_lists_without_expected_sizes_are_refused_after_a_fit_with_them():
         model.predict(replace(lists, expected_sizes=None), None)
 
 
+def test_a_list_without_an_expected_size_counts_as_the_mean_one():
+    """The lists of users without any history that the model knows have none."""
+    _, truth, lists = case()
+    sizes = lists.expected_sizes.copy()
+    sizes[::10] = np.nan
+    known = label_lists(replace(lists, expected_sizes=sizes), truth)
+    model = BasketSize().fit(known, known.n_relevant, None)
+    others = np.flatnonzero(~np.isnan(sizes)).astype(np.int32)
+    same = BasketSize().fit(known.take(others), known.n_relevant[others], None)
+    assert (model.beta_ == same.beta_).all()
+    found = model.predict(known.lists, None)
+    assert (found[others] == same.predict(known.lists.take(others), None)).all()
+    np.testing.assert_allclose(found[::10], np.exp(model.beta_[0]))
+
+
 def test_expected_sizes_stay_with_their_lists():
     sizes, _, lists = case()
     assert (lists.take([5, 2]).expected_sizes == 2.0 * sizes[[5, 2]]).all()

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,11 @@ import polars as pl
 import pytest
 
 import shortlist as sl
+import shortlist.spark.lists
 from shortlist.cli import main
 from shortlist.cli.spark import open_session
 from shortlist.data.files import collect_arrow
 from shortlist.errors import ConfigError, DataError
-from shortlist.spark.task import Task
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed; pip install pyspark")
 pytestmark = [
@@ -163,7 +163,7 @@ def test_fit_learns_from_the_same_users_however_the_table_is_divided(spark, spli
     assert 100 < model.users_.size < 200
     assert model.history_.fingerprint == again.history_.fingerprint
     assert rows_of(model.recommend(history=table)).equals(rows_of(again.recommend(history=table)))
-    assert any(re.search(r"sample: \d+ of 300 users; .* of all rows", line) for line in lines)
+    assert any(re.search(r"sample: \d+ of 300 users", line) for line in lines)
     assert re.search(r"F1 of \d+ users outside the sample, .* → .*; twice as many users", lines[-1])
     of_sample = table.filter(pl.col("user_id").is_in(model.users_.values.implode()))
     assert sl.read_interactions(of_sample).fingerprint == model.history_.fingerprint  # whole users
@@ -191,40 +191,72 @@ def test_allocate_is_that_of_one_machine(digits, options, spark, lists, tmp_path
     assert rows_of(found.lists).equals(rows_of(expected.lists))
 
 
-def parent_of(process):
-    """The id of the process that started this one."""
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+KILLER = '''"""A function whose Python worker, or executor, ends without notice at its first block."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 
+@dataclass
 class KilledOnce:
-    """A function whose Python worker, or executor, ends without notice at its first block."""
+    function: Any
+    mark: Path
+    victim: str
 
-    def __init__(self, function, mark, victim):
-        self.function, self.mark, self.victim = function, mark, victim
+    def schema(self, source):
+        return self.function.schema(source)
 
     def __call__(self, table):
         lists = self.function(table)
         if not self.mark.exists():
-            executor = parent_of(os.getppid())  # which started the daemon that started this worker
+            status = Path(f"/proc/{os.getppid()}/stat").read_text()  # of the daemon that started this worker
+            executor = int(status.rpartition(")")[2].split()[1])
             self.mark.write_text(str(executor))
             os.kill(executor if self.victim == "executor" else os.getpid(), signal.SIGKILL)
         return lists
+'''
 
 
 @pytest.mark.parametrize("victim", ["worker", "executor"])
 def test_a_killed_process_changes_nothing(victim, spark, lists, split, tmp_path, monkeypatch):
-    from pyspark import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    mark = tmp_path / "killed"
+    module, mark = tmp_path / f"killer_{victim}.py", tmp_path / "killed"
+    module.write_text(KILLER)
+    spark.sparkContext.addPyFile(str(module))
+    killer = import_module(module.stem).KilledOnce
     cutoff = sl.cutoff.ExpectedF1().fit(lists, split.valid)
     table = lists.to_frame().select("user_id", "item_id", "score")
     df = to_spark(spark, table, tmp_path)
-    run = Task.run
-    monkeypatch.setattr(Task, "run", lambda function, *rest: run(KilledOnce(function, mark, victim), *rest))
+    run = shortlist.spark.lists.apply_by_user
+    monkeypatch.setattr(
+        shortlist.spark.lists,
+        "apply_by_user",
+        lambda function, rows: run(killer(function, mark, victim), rows),
+    )
     rows = rows_of(sl.spark.cut(df, cutoff))
     assert Path(f"/proc/{mark.read_text()}").exists() == (victim == "worker")
     assert rows.equals(rows_of(cutoff.apply(sl.RankedLists.from_frame(table))))
+
+
+def test_the_example_of_mllib(spark, lists, split, tmp_path):
+    from pyspark.ml.recommendation import ALS
+
+    numbers = {name: pl.col(name).str.slice(1).cast(pl.Int64) for name in ("user_id", "item_id")}
+    rows = split.train.to_frame().select(**numbers, rating=pl.lit(1.0)).unique()
+    als = ALS(rank=4, maxIter=1, implicitPrefs=True, userCol="user_id", itemCol="item_id", seed=1)
+    als = als.fit(to_spark(spark, rows, tmp_path))
+    earlier = lists.to_frame().select(**numbers, score="score")
+    followed = sl.read_interactions(split.valid.to_frame().select(**numbers))
+    names = {"als": als, "sl": sl, "earlier_candidates": earlier, "what_followed": followed}
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    (example,) = (
+        text for text in re.findall(r"(?s)```python no-run\n(.*?)```", page) if "ForAllUsers" in text
+    )
+    exec(compile(example, "scale.md", "exec"), names)
+    best = pl.DataFrame(collect_arrow(names["best"])).rename({"rating": "score"})
+    assert rows_of(names["lists"]).equals(rows_of(names["cutoff"].apply(sl.RankedLists.from_frame(best))))
 
 
 def test_what_cannot_be_done_is_refused(spark, model, lists, tmp_path):
@@ -233,7 +265,7 @@ def test_what_cannot_be_done_is_refused(spark, model, lists, tmp_path):
         sl.spark.cut(df, sl.cutoff.FixedN(N=3))
     with pytest.raises(DataError, match="probability"):
         sl.spark.allocate(df, budget=3)
-    with pytest.raises(ConfigError, match="df must be a Spark DataFrame, got a DataFrame"):
+    with pytest.raises(ConfigError, match=r"df must be a DataFrame of a SparkSession in this process"):
         sl.spark.recommend(lists.to_frame(), model, N=3)
     with pytest.raises(ConfigError, match="history must be None"):
         sl.spark.recommend(df, model, N=3, history={"u1": ["i1"]})

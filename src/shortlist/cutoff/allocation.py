@@ -355,14 +355,7 @@ def _lists_of_table(table: Any, item_ids: IdMap | None) -> RankedLists:
             "candidates must be RankedLists or a polars, pandas or Arrow table, got a "
             f"{type(table).__name__}; pass one of these."
         ) from None
-    plain = {plain_name(column): column for column in reversed(frame.columns)}
-    column = next((plain[name] for name in PROBABILITY_NAMES if name in plain), None)
-    if column is None:
-        raise DataError(
-            f"candidates need a column 'probability', got {', '.join(map(repr, frame.columns[:12]))}; "
-            "calibrate scores first, with sl.cutoff.Calibration."
-        )
-    frame = frame.rename({column: "probability"})
+    frame = frame.rename({probability_column(frame.columns): "probability"})
     has_scores, has_ranks = "score" in frame.columns, "rank" in frame.columns
     if not has_scores and not has_ranks:
         frame = frame.with_columns(score=pl.col("probability"))
@@ -370,6 +363,18 @@ def _lists_of_table(table: Any, item_ids: IdMap | None) -> RankedLists:
     if not lists.users.values.is_sorted():
         lists = lists.take(lists.users.values.arg_sort().to_numpy())
     return lists if has_ranks else _order_ties(lists, lists.scores if has_scores else lists.probabilities)
+
+
+def probability_column(names: list[str]) -> str:
+    """The column of a table with the probabilities."""
+    plain = {plain_name(name): name for name in reversed(names)}
+    column = next((plain[name] for name in PROBABILITY_NAMES if name in plain), None)
+    if column is None:
+        raise DataError(
+            f"candidates need a column 'probability', got {', '.join(map(repr, names[:12]))}; calibrate "
+            "scores first, with sl.cutoff.Calibration."
+        )
+    return column
 
 
 def _order_ties(lists: RankedLists, key: Floats | Doubles | None) -> RankedLists:

@@ -38,9 +38,13 @@ class BasketSize(Estimator):
             raise file_error("center_", f"must have {n} columns, got {self.center_.size}")
 
     def fit(self, labels: LabeledLists, counts: Ints, history: Interactions | None) -> Self:
-        """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it."""
-        columns = _columns(labels.lists, history, labels.lists.expected_sizes)[labels.labeled]
-        y = counts[labels.labeled].astype(np.float64)
+        """Fit a Poisson regression of counts (n_lists,) of labeled users, and the dispersion around it.
+
+        Users without an expected size, of whom the model knows nothing, are left out.
+        """
+        columns = _columns(labels.lists, history, labels.lists.expected_sizes)
+        used = labels.labeled & ~np.isnan(columns).any(axis=1)
+        columns, y = columns[used], counts[used].astype(np.float64)
         self.uses_history_ = history is not None
         self.uses_expected_sizes_ = labels.lists.expected_sizes is not None
         center, spread = columns.mean(axis=0), columns.std(axis=0)
@@ -66,7 +70,8 @@ class BasketSize(Estimator):
         return self._predict_columns(_columns(lists, history if self.uses_history_ else None, sizes))
 
     def _predict_columns(self, columns: Doubles) -> Doubles:
-        eta = linear_predictor((columns - self.center_) / self.scale_, self.beta_)
+        standardized = np.nan_to_num((columns - self.center_) / self.scale_)  # no expected size: the mean one
+        eta = linear_predictor(standardized, self.beta_)
         return np.exp(np.minimum(eta, np.log(MAX_MEAN)))
 
 

@@ -1,6 +1,5 @@
 """Lists on Spark: cut candidates, recommend to histories, evaluate; DataFrames in and out, through Arrow."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,22 +9,47 @@ import polars as pl
 from shortlist.core.metrics import Money
 from shortlist.core.options import Count, check_value, explain_keywords, take_options
 from shortlist.cutoff.base import Cutoff, require_cutoff
+from shortlist.data.columns import REQUIRED, match_columns
 from shortlist.data.files import collect_arrow, is_spark_frame, read_interactions, spark_columns
 from shortlist.data.interactions import Interactions, without_negative
 from shortlist.data.labeled import GroundTruth
-from shortlist.data.lists import RankedLists
+from shortlist.data.lists import IDS_ONLY, LIST_ALIASES, NUMBERS, RankedLists, find_list_column
+from shortlist.data.read_options import ColumnNames, without_options
 from shortlist.errors import ConfigError, DataError
 from shortlist.evaluation.evaluate import MetricAccumulator
 from shortlist.models.base import Recommender, load_model
 from shortlist.recommend.options import RequestOptions
-from shortlist.spark.frames import arrow_schema, check_frame, interaction_columns, list_columns, sort_by_user
-from shortlist.spark.task import Task
+from shortlist.spark.task import apply_by_user
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from shortlist.data.arrow import ArrowFunction
+
+def check_frame(df: Any) -> None:
+    """Raise ConfigError unless this is a DataFrame of a session in this process."""
+    if not is_spark_frame(df) or not hasattr(df, "_jdf"):
+        raise ConfigError(
+            "df must be a DataFrame of a SparkSession in this process, not of Spark Connect, which has no "
+            f"broadcasts, got {type(df).__module__}.{type(df).__name__}; use spark.read.parquet."
+        )
+
+
+@without_options()
+def read_rows(df: "DataFrame") -> "DataFrame":
+    """Interactions, with the names of the readers."""
+    check_frame(df)
+    return spark_columns(df, match_columns(df.columns, ColumnNames(item_name="")))
+
+
+@without_options()
+def read_lists(df: "DataFrame") -> "DataFrame":
+    """Users, items and the numbers of lists that are there, with the names of `RankedLists.to_frame`."""
+    check_frame(df)
+    columns = {role: find_list_column(role, df.columns) for role in LIST_ALIASES}
+    columns |= match_columns(df.columns, IDS_ONLY._replace(**{role: columns[role] for role in REQUIRED}))
+    columns |= {name: name for name in NUMBERS if name in df.columns}
+    return spark_columns(df, {role: column for role, column in columns.items() if column is not None})
 
 
 @explain_keywords
@@ -61,18 +85,17 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
     >>> # lists = sl.spark.cut(spark.read.parquet("candidates"), "cut.shortlist")
     >>> # lists.write.parquet("lists")
     """
-    check_frame(df)
+    rows = read_lists(df)
     if isinstance(cutoff, str | Path):
         cutoff = Cutoff.load(cutoff)
     require_cutoff(cutoff, "a fitted cutoff or the path of one", "().fit(lists, truth)")
-    columns = list_columns(df)
-    if "rank" not in columns and "score" not in columns:
+    if "rank" not in rows.columns and "score" not in rows.columns:
         raise DataError(
             f"candidates on Spark must have a score or a rank, because their rows have no order, got "
             f"{', '.join(map(repr, df.columns[:12]))}; add one of them."
         )
     known = read_interactions(history) if is_spark_frame(history) else history
-    return _make_lists(cutoff.arrow(history=known), df, columns)
+    return apply_by_user(cutoff.arrow(history=known), rows)
 
 
 @take_options(RequestOptions)
@@ -108,20 +131,14 @@ def recommend(df: "DataFrame", model: Recommender | str | Path, *, options: Requ
     --------
     >>> # lists = sl.spark.recommend(spark.read.parquet("orders"), "shop.shortlist", max_items=20)
     """
-    check_frame(df)
+    rows = read_rows(df)
     if isinstance(model, str | Path):
         model = load_model(model)
     if not isinstance(model, Recommender):
         raise ConfigError(
             f"model must be a fitted model or the path of one, got a {type(model).__name__}; pass one."
         )
-    return _make_lists(model.arrow(**vars(options)), df, interaction_columns(df))
-
-
-def _make_lists(function: "ArrowFunction", df: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
-    """The lists of all users."""
-    rows = sort_by_user(df, columns)
-    return Task.run(function, rows, function.schema(arrow_schema(rows)))
+    return apply_by_user(model.arrow(**vars(options)), rows)
 
 
 IS_TRUTH = "shortlist_truth"  # whether a row is one of the truth
@@ -169,19 +186,14 @@ def evaluate(
     """
     from pyspark.sql import functions as sf
 
-    check_frame(lists)
-    check_frame(truth)
     check_value(Count, max_items=max_items)
-    if users not in (None, "everyone"):
-        raise ConfigError(f"users must be None or 'everyone', got {users!r:.60}; choose one.")
-    shown, actual = list_columns(lists), interaction_columns(truth)
-    actual = {name: actual[name] for name in ("user_id", "item_id", "weight") if name in actual}
-    both = spark_columns(lists, shown).withColumn(IS_TRUTH, sf.lit(False))
-    more = spark_columns(truth, actual).withColumn(IS_TRUTH, sf.lit(True))
-    rows = both.unionByName(more, allowMissingColumns=True)
+    check_value(Literal["everyone"] | None, users=users)
+    actual = read_rows(truth)
+    actual = actual.select(*(name for name in ("user_id", "item_id", "weight") if name in actual.columns))
+    shown = read_lists(lists).withColumn(IS_TRUTH, sf.lit(False))
+    rows = shown.unionByName(actual.withColumn(IS_TRUTH, sf.lit(True)), allowMissingColumns=True)
     function = EvaluateFunction(users == "everyone", max_items, Money.of(gain, cost))
-    rows = sort_by_user(rows, {name: name for name in rows.columns})
-    values = Task.run(function, rows, function.schema)
+    values = apply_by_user(function, rows)
     totals = collect_arrow(
         values.groupBy("metric").agg(
             sf.avg("amount").alias("mean"),
@@ -202,8 +214,7 @@ class EvaluateFunction:
     max_items: int
     money: Money | None
 
-    @property
-    def schema(self) -> "pa.Schema":
+    def schema(self, source: "pa.Schema") -> "pa.Schema":
         """One row per user and metric."""
         import pyarrow as pa
 
@@ -212,22 +223,14 @@ class EvaluateFunction:
     def __call__(self, table: "pa.Table") -> "pa.Table":
         """Evaluate whole users."""
         rows = pl.DataFrame(table)
-        is_truth, lists = rows[IS_TRUTH], rows.filter(~rows[IS_TRUTH])
-        truth = without_negative(
-            Interactions.of(
-                rows.filter(is_truth).drop("rank", "score", "probability", "boundary", IS_TRUTH, strict=False)
-            )
-        )
+        lists, truth = rows.filter(~rows[IS_TRUTH]).drop(IS_TRUTH), rows.filter(rows[IS_TRUTH])
+        actual = without_negative(Interactions.of(truth.drop(*NUMBERS, IS_TRUTH, strict=False)))
         users = lists["user_id"].unique() if self.everyone else None
-        metrics = MetricAccumulator(GroundTruth(truth, users), None, self.max_items)
+        metrics = MetricAccumulator(GroundTruth(actual, users), None, self.max_items)
         lists = lists.filter(pl.col("user_id").is_in(metrics.truth.user_ids.implode()))
         if lists.height:
-            metrics.add(RankedLists.from_frame(lists.drop(IS_TRUTH)))
+            metrics.add(RankedLists.from_frame(lists))
         report = replace(metrics.report(), money=self.money)
-        values = {name: report.values(name) for name in report.metrics}
-        return (
-            pl.DataFrame(values)
-            .unpivot(variable_name="metric", value_name="amount")
-            .to_arrow()
-            .cast(self.schema)
-        )
+        values = pl.DataFrame({name: report.values(name) for name in report.metrics})
+        frame = values.unpivot(variable_name="metric", value_name="amount")
+        return frame.to_arrow().cast(self.schema(table.schema))

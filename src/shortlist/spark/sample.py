@@ -4,8 +4,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-import polars as pl
-
 from shortlist.auto.fit import Models
 from shortlist.auto.fit import fit as fit_in_memory
 from shortlist.auto.progress import show_progress
@@ -14,17 +12,16 @@ from shortlist.auto.validation import hold_out
 from shortlist.core.options import Count, check_value, explain_keywords
 from shortlist.cutoff.base import Cutoff
 from shortlist.data.columns import parse_duration
-from shortlist.data.files import collect_arrow, read_interactions, spark_columns
+from shortlist.data.files import read_interactions
 from shortlist.data.interactions import Interactions
 from shortlist.models.base import Recommender
-from shortlist.spark.frames import check_frame, interaction_columns
+from shortlist.spark.lists import read_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OUTSIDE_USERS = 20_000  # users outside the sample on whom cutoffs are fitted and scores measured
 OUTSIDE_SHARE = 0.2  # at most this share of all users
-PLACE = "shortlist_place"  # a number from 0 to 1, the same for all rows of a user
 
 
 @explain_keywords
@@ -85,10 +82,8 @@ def fit(
     >>> # model = sl.spark.fit(spark.read.parquet("orders"), users=1_000_000)
     >>> # sl.spark.recommend(spark.read.parquet("orders"), model).write.parquet("lists")
     """
-    check_frame(df)
     check_value(Count, users=users)
-    rows = spark_columns(df, interaction_columns(df)).withColumn(PLACE, _place("user_id"))
-    data, outside, description = _draw(rows, users)
+    data, outside, n_all = _draw(read_rows(df), users)
     model = fit_in_memory(
         data,
         models=models,
@@ -105,7 +100,7 @@ def fit(
         items=items,
     )
     with show_progress(progress) as display:
-        display.line(description)
+        display.line(f"sample: {data.active_users.size:,} of {n_all:,} users")
         period = None if horizon is None else parse_duration("horizon", horizon)
         holdout = hold_out(outside, seed, "last_basket", period, everyone)
         growth = SampleGrowth.measure(model, data, holdout, filter_seen=filter_seen, seed=seed, items=items)
@@ -113,28 +108,14 @@ def fit(
         return model.set_cutoff(growth.cutoff, model.selection_)
 
 
-def _place(user: str) -> Any:
-    """A hash of the user's id, as a number from 0 to 1."""
+def _draw(rows: "DataFrame", n_users: int) -> tuple[Interactions, Interactions, int]:
+    """(rows of the sample, rows of users outside it, number of all users)."""
     from pyspark.sql import functions as sf
 
-    return sf.shiftrightunsigned(sf.xxhash64(sf.col(user).cast("string")), 11) / float(1 << 53)
-
-
-def _draw(rows: "DataFrame", n_users: int) -> tuple[Interactions, Interactions, str]:
-    """(rows of the sample, rows of users outside it, what the sample holds)."""
-    from pyspark.sql import functions as sf
-
+    hashed = sf.shiftrightunsigned(sf.xxhash64(sf.col("user_id").cast("string")), 11)
+    place = hashed / float(1 << 53)  # from 0 to 1, the same for all rows of a user
     n_all = rows.select("user_id").distinct().count()
     share = min(OUTSIDE_SHARE, OUTSIDE_USERS / max(n_all, 1))
     end = min(n_users / max(n_all, 1), 1 - share)
-    data = read_interactions(rows.where(sf.col(PLACE) < end).drop(PLACE))
-    is_outside = (sf.col(PLACE) >= end) & (sf.col(PLACE) < end + share)
-    outside = read_interactions(rows.where(is_outside).drop(PLACE), training=False)
-    rows_of = pl.DataFrame(collect_arrow(rows.groupBy("item_id").count()))
-    covered = rows_of.filter(pl.col("item_id").is_in(data.items.values.implode()))
-    share = int(covered["count"].sum()) / max(int(rows_of["count"].sum()), 1)
-    description = (
-        f"sample: {data.active_users.size:,} of {n_all:,} users; it has {covered.height:,} of "
-        f"{rows_of.height:,} items, which have {share:.2%} of all rows"
-    )
-    return data, outside, description
+    outside = read_interactions(rows.where((place >= end) & (place < end + share)), training=False)
+    return read_interactions(rows.where(place < end)), outside, n_all

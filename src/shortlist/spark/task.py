@@ -1,24 +1,23 @@
 """Task: what a Python worker of Spark does, a function of Arrow tables on blocks of whole users.
 
-The function travels as bytes in a broadcast, and each worker loads it once. This module imports nothing that
-computes, because workers set their environment before they import the rest.
+The function travels in a broadcast, which each worker loads once. This module imports nothing that computes,
+because workers set their environment before they import the rest.
 """
 
+import gc
 import os
 import platform
 import socket
-import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from zipimport import zipimporter
+from typing import TYPE_CHECKING, Any, Protocol
 
 from shortlist.errors import ConfigError
 
@@ -28,28 +27,43 @@ if TYPE_CHECKING:
 
 ROW = "shortlist_row"  # number of a row among those of its user
 PACKAGES = ("numpy", "numba", "llvmlite", "scipy", "polars")
-_loaded: dict[str, Any] = {}  # digest → the last function of this process
+
+
+class TableFunction(Protocol):
+    """A function from an Arrow table with all rows of its users to another table."""
+
+    def schema(self, source: "pa.Schema") -> "pa.Schema":
+        """The schema of what is made from tables with this schema."""
+
+    def __call__(self, table: "pa.Table") -> "pa.Table":
+        """What is made from a table."""
+
+
+def apply_by_user(function: TableFunction, rows: "DataFrame") -> "DataFrame":
+    """What a function makes from the rows of all users; Spark computes it when it is used.
+
+    All rows of a user must follow each other in one partition. A window needs exactly this, and Spark moves
+    no rows for it if they are divided by user already: in a table with buckets, or after a join or an
+    aggregation by user. Rows of equal rank have no order on Spark; they are sorted by item.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    order = ["user_id", "item_id"] if "rank" in rows.columns else ["user_id"]
+    numbered = rows.withColumn(ROW, sf.row_number().over(Window.partitionBy("user_id").orderBy(*order)))
+    schema = from_arrow_schema(function.schema(to_arrow_schema(rows.schema)))
+    content = rows.sparkSession.sparkContext.broadcast(function)
+    return numbered.mapInArrow(Task(content, code_stamp(), worker_environment()), schema)
 
 
 @dataclass(frozen=True)
 class Task:
     """A function from tables of whole users to tables, and what a worker needs to run it."""
 
-    content: Any  # broadcast of the pickled function
-    digest: str
+    function: Any  # in a broadcast
     stamp: Mapping[str, str]
     environment: Mapping[str, str]
-
-    @classmethod
-    def run(cls, function: Callable[[Any], Any], rows: "DataFrame", schema: "pa.Schema") -> "DataFrame":
-        """What the function makes from rows sorted by user; Spark computes it when it is used."""
-        from pyspark import cloudpickle
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        content = cloudpickle.dumps(function)
-        shared = rows.sparkSession.sparkContext.broadcast(content)
-        task = cls(shared, sha256(content).hexdigest(), code_stamp(), worker_environment())
-        return rows.mapInArrow(task, from_arrow_schema(schema))
 
     def __call__(self, batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
         """Run in a worker; the first block of a new function has the machine's turn to compile kernels."""
@@ -58,24 +72,15 @@ class Task:
         from shortlist.core.threads import limit_threads
         from shortlist.data.arrow import user_blocks
 
-        is_new = self.digest not in _loaded
+        is_new = not hasattr(self.function, "_value")  # the broadcast is not loaded yet
         for block in user_blocks(batches):
             with _turn_to_compile() if is_new else nullcontext(), limit_threads(1), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of doubts about single blocks
-                table = self._load()(block.drop_columns([ROW]))
+                table = self.function.value(block.drop_columns([ROW]))
+            if is_new:  # Spark collects garbage after each task: 0.1 seconds for what modules and models hold
+                gc.freeze()
             is_new = False
             yield from table.to_batches()
-        _forget_zip_files()
-
-    def _load(self) -> Any:
-        """The function, loaded once per process."""
-        if self.digest not in _loaded:
-            from pyspark import cloudpickle
-
-            _loaded.clear()
-            _loaded[self.digest] = cloudpickle.loads(self.content.value)
-            vars(self.content).pop("_value", None)  # the bytes are not needed any more
-        return _loaded[self.digest]
 
 
 @cache
@@ -117,13 +122,3 @@ def _turn_to_compile() -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _forget_zip_files() -> None:
-    """Drop Python's cached readers of zip files, from which Spark imports pyspark.
-
-    Before each task Spark makes all of them read their directory again, which takes 0.1 seconds.
-    """
-    for path, reader in list(sys.path_importer_cache.items()):
-        if isinstance(reader, zipimporter):
-            del sys.path_importer_cache[path]
