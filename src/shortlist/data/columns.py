@@ -5,7 +5,7 @@ import time
 import tomllib
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
@@ -243,6 +243,7 @@ class Table:
         columnar: bool = False,
         label: str = "table",
         whole: pl.LazyFrame | None = None,
+        notes: Iterable[str] = (),
     ) -> None:
         """`columnar` collects a lazy table one column at a time: good for Parquet, wasteful for text.
 
@@ -261,7 +262,7 @@ class Table:
                 parameter="min_rating",
             )
         self.is_late = np.zeros(0, np.bool_)  # (n_rows,) rows to drop because of their time, once it is read
-        self.notes: list[str] = []
+        self.notes = list(notes)
         self.doubts: list[str] = []  # notes that are also warnings
         self.sessions: list[str] = []  # unused columns that may be baskets
         if "timestamp" not in self.roles and options.timestamp != "" and self.unused:
@@ -574,14 +575,14 @@ def _find_aliases(role: str, names: list[str]) -> list[str]:
 
 
 def settle_names(
-    preview: Callable[[list[str]], pl.DataFrame], names: list[str], named: ColumnNames
-) -> tuple[ColumnNames, list[str]]:
-    """The names with a choice between several aliases of a role, and notes, if the first rows show one.
+    preview: Callable[[list[str]], pl.DataFrame], names: list[str], options: ReadOptions
+) -> tuple[ReadOptions, list[str]]:
+    """The options with a choice between several aliases of a role, and notes, if the first rows show one.
 
     Empty columns are left out, and for baskets those that differ in every row. The first of the others is
     chosen if all of them tell the same rows apart, such as an id and a code of the same product.
     """
-    notes = []
+    notes, named = [], named_columns(options)
     for role, name in named._asdict().items():
         aliases = _find_aliases(role, names) if name is None else []
         if len(aliases) < 2 or any("[]" in other for other in aliases):
@@ -601,7 +602,7 @@ def settle_names(
             listed = ", ".join(f"{other!r} {reason}" for other, reason in why.items())
             named = named._replace(**{role: name})
             notes.append(f"{role} is column {name!r}; {listed}.")
-    return named, notes
+    return replace(options, **named._asdict()), notes
 
 
 def _missing_message(role: str, names: list[str]) -> str:

@@ -655,23 +655,21 @@ def _open_scan(
 ) -> Table:
     """The table of files, nested or flat; no kind: of rows that have types."""
     names, is_nested = _flat_names(scan)
-    chosen, recognized = settle_names(partial(_preview, scan), names, named_columns(options))
-    parsed = replace(options, **chosen._asdict())
+    options, recognized = settle_names(partial(_preview, scan), names, options)
     notes = (*notes, *recognized)
     rows: pl.LazyFrame | pl.DataFrame = scan
     whole = scan
     conditions = row_conditions(options)
     if conditions or is_nested:
-        rows, names, roles, more = select(scan, chosen, conditions)
-        whole, parsed = _with_names(scan, names), replace(options, **chosen._replace(**roles)._asdict())
+        rows, names, roles, more = select(scan, named_columns(options), conditions)
+        whole, options = _with_names(scan, names), replace(options, **roles)
         notes = (*notes, *more)
     if kind == "jsonl":
-        rows = check_json_ids(list(paths), rows.lazy(), named_columns(parsed))
+        rows = check_json_ids(list(paths), rows.lazy(), named_columns(options))
     elif kind in SEPARATORS:
-        rows = _parse_text(rows.lazy(), named_columns(parsed))
-    table = _open_table(rows, parsed, label, whole=whole, columnar=kind == "parquet" and rows is scan)
-    table.notes[:0] = notes
-    return table
+        rows = _parse_text(rows.lazy(), named_columns(options))
+    columnar = kind == "parquet" and rows is scan
+    return _open_table(rows, options, label, notes, whole=whole, columnar=columnar)
 
 
 def _flat_names(scan: pl.LazyFrame) -> tuple[list[str], bool]:
@@ -695,10 +693,8 @@ def _open_frame(frame: Any, options: ReadOptions) -> Table:
     if isinstance(frame, (pl.DataFrame, pl.LazyFrame)):
         scan = frame.lazy()
     elif not row_conditions(options) and options.missing == "error":
-        chosen, notes = settle_names(partial(preview_columns, frame), names, named_columns(options))
-        table = Table(frame, replace(options, **chosen._asdict()))  # converts only the needed columns
-        table.notes[:0] = notes
-        return table
+        options, notes = settle_names(partial(preview_columns, frame), names, options)
+        return Table(frame, options, notes=notes)  # which converts only the columns that it needs
     else:
         scan = to_polars(frame).lazy()
     return _open_scan(scan, options)
@@ -710,13 +706,10 @@ def _open_spark(df: Any, options: ReadOptions) -> Table:
     is_plain = not any(kind.startswith(("struct", "array", "map")) for _, kind in df.dtypes)
     if is_plain and not row_conditions(options):
         preview = pl.DataFrame(collect_arrow(df.limit(PREVIEW_ROWS)))
-        chosen, notes = settle_names(partial(preview_columns, preview), names, named_columns(options))
-        needed = match_columns(names, chosen).values()
+        options, notes = settle_names(partial(preview_columns, preview), names, options)
+        needed = match_columns(names, named_columns(options)).values()
         rows = collect_arrow(spark_columns(df, dict(zip(needed, needed, strict=True))), MAX_SPARK_ROWS)
-        options = replace(options, **chosen._asdict())
-        table = _open_table(pl.DataFrame(rows), options, "table", whole=preview.lazy())
-        table.notes[:0] = notes
-        return table
+        return _open_table(pl.DataFrame(rows), options, "table", notes, whole=preview.lazy())
     scan = pl.DataFrame(collect_arrow(df, MAX_SPARK_ROWS)).lazy()
     return _open_scan(scan, options)
 
@@ -756,13 +749,19 @@ def _with_names(scan: pl.LazyFrame, names: list[str]) -> pl.LazyFrame:
 
 
 def _open_table(
-    rows: Any, options: ReadOptions, label: str, *, whole: pl.LazyFrame | None, columnar: bool = False
+    rows: Any,
+    options: ReadOptions,
+    label: str,
+    notes: Iterable[str],
+    *,
+    whole: pl.LazyFrame | None,
+    columnar: bool = False,
 ) -> Table:
     """A table without the rows that have no user or no item, if they are to be dropped."""
     dropped = None
     if options.missing == "drop":  # otherwise an error follows when the ids are read
         rows, dropped = _drop_missing(rows, named_columns(options))
-    table = Table(rows, options, columnar=columnar, label=label, whole=whole)
+    table = Table(rows, options, columnar=columnar, label=label, whole=whole, notes=notes)
     if dropped is not None:
         table.note(dropped)
     return table

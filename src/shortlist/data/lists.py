@@ -519,8 +519,7 @@ class RankedLists(Ragged):
         ['b', 'a']
         """
         frame = name_columns(collect_table(frame))
-        roles = match_columns(frame.columns, IDS_ONLY)
-        frame = frame.rename({roles[role]: role for role in REQUIRED})
+        match_columns(frame.columns, IDS_ONLY)  # DataError if a column is missing
         user_id = frame["user_id"]
         if user_id.null_count() or (user_id.dtype == pl.String and (user_id == "").any()):
             raise DataError(

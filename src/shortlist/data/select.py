@@ -26,7 +26,7 @@ class SelectedRows(NamedTuple):
 
     rows: pl.LazyFrame
     names: list[str]  # of all columns, also those in `rows` that are not needed
-    roles: dict[str, str]
+    roles: dict[str, Any]  # role → column
     notes: list[str]
 
 
