@@ -41,14 +41,12 @@ from shortlist.cli.output import (
     show_text,
     summarize_model,
 )
-from shortlist.core.codec import check_model_path
 from shortlist.core.files import check_writable
-from shortlist.core.metrics import Money
-from shortlist.cutoff import Budget, Cutoff, ExpectedValue, FixedN
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.text import printable, redact_uri
 
 if TYPE_CHECKING:
+    from shortlist.cutoff import Cutoff
     from shortlist.data.interactions import Interactions
     from shortlist.data.items import Items
     from shortlist.models.base import Recommender
@@ -150,6 +148,8 @@ def fit_command(
     sample
         With --spark: number of users to learn from.
     """
+    from shortlist.core.codec import check_model_path
+
     out, test, report = flags.out, flags.test, flags.report
     settings = _Settings(flags, cutoff_flags, params)
     settings.check()
@@ -200,6 +200,9 @@ class _Settings:
     items: "Items | None" = None
 
     def __post_init__(self) -> None:
+        from shortlist.core.metrics import Money
+        from shortlist.cutoff import Budget, ExpectedValue
+
         self.money = self.cutoff_flags.money()
         self.metric = self.flags.metric or ("f1" if self.money is None else "value")
         self.chosen = build_cutoff(self.flags.cutoff, self.cutoff_flags, self.metric)
@@ -317,8 +320,10 @@ class _Settings:
             "items": self.items,
         }
 
-    def _cutoff(self) -> Cutoff | Literal["auto"] | None:
+    def _cutoff(self) -> "Cutoff | Literal['auto'] | None":
         """The unfitted cutoff, or that cutoffs are compared; also with money, which says none by itself."""
+        from shortlist.cutoff import ExpectedValue
+
         if self.flags.cutoff == "none":
             return None
         if self.chosen is None or (self.flags.cutoff == "auto" and isinstance(self.chosen, ExpectedValue)):
@@ -326,8 +331,10 @@ class _Settings:
         return self.chosen
 
 
-def build_cutoff(name: str, flags: CutoffFlags, metric: str) -> Cutoff | None:
+def build_cutoff(name: str, flags: CutoffFlags, metric: str) -> "Cutoff | None":
     """The unfitted cutoff that the flags of `fit` describe; None if they leave the choice open."""
+    from shortlist.cutoff import Cutoff
+
     cutoffs = Cutoff.classes()
     allowed, given = flags.rule(), flags.given()
     if metric == "value" and flags.money() is None:
@@ -373,6 +380,7 @@ def write_test_report(
 
     Returns the sentence on the time of its lists.
     """
+    from shortlist.cutoff import FixedN
     from shortlist.reports.model_report import build_model_report, write_model_report
 
     assert model.selection_ is not None
