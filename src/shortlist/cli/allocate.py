@@ -256,7 +256,8 @@ def show_summary(
         show_text(line)
     if report is not None:
         show_text(f"Report written to {printable(report)}")
-    show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
+    if about["price_of_an_item"]:
+        show_text(f"One more item would be expected to earn {about['price_of_an_item']:,.4f}")
 
 
 def check_outputs(out: Path, report: Path | None) -> None:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from shortlist.core.files import write_text
@@ -189,7 +190,8 @@ def line_chart(
     highest = max((max(curve.y) for curve in series), default=1.0) if top is None else top
     ticks = ticks_to(highest) if lowest >= 0 else ticks_between(lowest, max(highest, 0.0), beyond=True)
     upward = _Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP)
-    whole = all(float(x).is_integer() for x in xs)
+    gaps = [later - x for x, later in pairwise(xs)]
+    whole = all(float(x).is_integer() for x in xs) and 10 * min(gaps, default=1) >= xs[-1] - xs[0]
     at = xs if even or (whole and len(xs) <= 8) else ticks_between(xs[0], xs[-1])
     below = [(across(place[x] if even else float(x)), _short(x)) for x in at]
     body = _frame(title, x_label, y_label, below, [(upward(y), _short(y)) for y in ticks])
