@@ -43,9 +43,9 @@ MODELS = ("DKBPRMF", "DKHRM")
 SNAPSHOTS = {"ml-100k": 10}  # of other datasets one: they have thousands of users
 PERSONAL = ("ml-100k", "online-retail", "ta-feng")
 READINGS: tuple[dict[str, Any], ...] = (
-    {"lambda_t": 1.0, "penalize_t": "step"},
-    {"lambda_t": 0.01, "penalize_t": "step"},
-    {"lambda_t": 1.0, "penalize_t": "epoch"},
+    {"lambda_t": 1.0, "lambda_t_per": "step"},
+    {"lambda_t": 0.01, "lambda_t_per": "step"},  # the default
+    {"lambda_t": 1.0, "lambda_t_per": "user"},
 )
 
 

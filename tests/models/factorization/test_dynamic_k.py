@@ -169,3 +169,17 @@ def test_other_boundaries_are_rejected():
     for wrong in ("none", 3, ["learned"]):
         with pytest.raises(ConfigError, match="boundary must be one of expected_f1, learned"):
             model("DKHRM", boundary=wrong)
+
+
+@pytest.mark.parametrize("name", ["DKBPRMF", "DKHRM"])
+def test_boundaries_of_two_seeds_agree_over_the_users(name):
+    """With the paper's penalty in every step, they are noise around t."""
+    data = sl.load_dataset("sample")
+
+    def correlation(**changed):
+        models = (getattr(sl, name)(seed=seed, boundary="learned", **changed) for seed in (0, 1))
+        return np.corrcoef([one.fit(data).boundaries() for one in models])[0, 1]
+
+    assert correlation() > 0.6
+    assert correlation(lambda_t_per="user", lambda_t=1.0) > 0.6
+    assert correlation(lambda_t=1.0) < 0.5

@@ -172,7 +172,8 @@ class DKBPRMF(DynamicK):
         Penalty on the distance of a boundary from t.
     lambda_t_per
         "user": the penalty counts once per user and epoch, as in the paper's equation 4. "step": it counts in
-        every classification step, as in its Algorithm 1.
+        every classification step, as in its Algorithm 1; with the paper's 1 there, boundaries of two seeds
+        hardly agree.
     negatives
         Negative examples per positive one; more make the boundary stricter. A score above t_u means odds
         above `negatives` times the base rate. "uniform" samples examples uniformly over all items, as in the

@@ -458,9 +458,10 @@ HOLD_OUT = 9  # id of a random stream
 
 def hold_out(train: Interactions, seed: int) -> tuple[Interactions, Interactions]:
     """(history, truth): each user's last basket is held out, or some items if few users have two."""
-    held = draw_items(train, HOLD_OUT_ONE_IN, seed)
     if users_return(train):
         held = in_last_basket(train) & (train.basket_counts > 1)[train.user]
+    else:
+        held = draw_items(train, HOLD_OUT_ONE_IN, seed)
     history, truth = train.where(~held), train.where(held)
     users = truth.active_users
     if users.size > MAX_USERS:
@@ -480,7 +481,7 @@ class DynamicK(FactorModel):
 
     alpha: Probability = 0.5
     t: BoundaryStart = 1.0
-    lambda_t: NotNegative = 1.0
+    lambda_t: NotNegative = 0.01
     lambda_t_per: Literal["user", "step"] = "step"
     negatives: Negatives | Literal["auto"] = AUTO
     loss: Literal["logistic", "hinge"] = "logistic"
