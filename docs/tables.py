@@ -160,6 +160,27 @@ def boundary() -> Rows:
         )
 
 
+def personal() -> Rows:
+    """How boundaries of two seeds agree, by the penalty (benchmarks/boundary.py --personal)."""
+    titles, found = STRICT | DATASETS, results("boundary")["personal"]
+    readings = [(row["lambda_t"], row["lambda_t_per"]) for row in next(iter(found.values()))]
+    yield ("correlation of $t_u$, F1", *(f"$\\lambda_t$ = {value:g} per {per}" for value, per in readings))
+    for key, rows in found.items():
+        data, model = key.split(", ")
+        cells = (f"{row['correlation']:.2f}, {row['learned_f1']:.4f}" for row in rows)
+        yield (f"{titles[data]}, `{model}`", *cells)
+
+
+def sequential() -> Rows:
+    """The loss of training on blocks against steps drawn from all rows (benchmarks/sequential.py)."""
+    titles, found = STRICT | DATASETS | {"lastfm": "Last.fm"}, results("sequential")["rows"]
+    yield ("loss after 20 epochs", "blocks", "Algorithm 1", "change")
+    for key, row in found.items():
+        data, model = key.split(", ")
+        change = f"{row['blocks'] / row['sequential'] - 1:+.1%}"
+        yield (f"{titles[data]}, `{model}`", f"{row['blocks']:.4f}", f"{row['sequential']:.4f}", change)
+
+
 def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
 
@@ -294,6 +315,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "lists": lambda: performance_tables.lists(results("waiting")),
         "automatic": lambda: performance_tables.automatic(results("waiting")),
     },
+    "models.md": {"personal": personal, "sequential": sequential},
     "production.md": {"serve": serve, "settings": settings},
     "guarantees.md": {
         "next_baskets": lambda: guarantee_tables.next_baskets(results("guarantees")),
