@@ -1,7 +1,7 @@
 """Experiments looked at every day: false verdicts without a difference, days until a true lift is decided.
 
-Run: python benchmarks/experiments.py [--runs 10000] [--part verdicts|power|service]; writes
-results/experiments.json, of which the other parts stay.
+Run: python benchmarks/experiments.py [--runs 10000] [--store_runs 1000] [--part verdicts|power|tables|store];
+writes results/experiments.json, of which the other parts stay.
 
 Every run has DAYS days with USERS_PER_DAY new users in two arms. Outcomes depend on a covariate that was
 known before. Four kinds are drawn: `hits` (counts), `value` (most users earn nothing, the others a skewed
@@ -11,13 +11,12 @@ sequence for which the users of all days were planned. `median_days` is the day 
 decided; `fixed` is the sample that the usual test needs for that. `power` is the share of runs with a lift
 that are decided within DAYS.
 
-`service` runs experiments without any difference as the service would: the arms have models that know
-different histories and show the same list, lists of other items that are bought as often, or bought as often
-but together; one user buys everything; purchases are returned. One of STORE_EVERY of them passes through the
-event store, from the model files of the arms to the stored outcomes, with ids that were invented for one arm
-and buy everything, users whose events came after the model file, and a clock that is a week ahead at one
-look. The others are tables of outcomes of 600 to 4,000 users at TABLE_LOOKS looks. It goes on where an
-earlier run ended.
+`tables` and `store` have experiments without any difference as the service makes them: the arms have models
+that know different histories and show the same list, lists of other items that are bought as often, or bought
+as often but together; one user buys everything; purchases are returned. `tables` are outcomes of 600 to 4,000
+users at TABLE_LOOKS looks. `store` passes through an event store, from the model files of the arms to the
+stored outcomes, with ids that were invented for one arm and buy everything, users whose events came after the
+model file, and a clock that is a week ahead at one look. Both go on where an earlier run ended.
 """
 
 import argparse
@@ -54,8 +53,8 @@ AT_ONCE = 250  # runs
 LIFTS = (0.05, 0.1, 0.2)
 LONG_DAYS = 365
 POWER_LIFTS = (0.05, 0.072, 0.1)  # of the second, the usual test finds 71% within DAYS
-SAVE_EVERY = 500  # experiments
-STORE_EVERY = 4  # one of so many experiments of `service` passes through the event store
+SAVE_EVERY = 100  # experiments
+STORE_RUNS = 1_000  # by default, of experiments that pass through the event store
 TABLE_LOOKS, STORE_LOOKS = 20, 6  # of an experiment
 ITEMS = [f"i{n}" for n in range(20)]  # ten of them are on every list
 SHOP_USERS = 750
@@ -184,11 +183,10 @@ class ShopFiles:
             model.set_cutoff(sl.cutoff.FixedN(N=10)).save(folder / f"{name}.shortlist")
 
 
-def draw_case(number):
+def draw_case(part, number):
     """What is in an experiment, and its random numbers."""
-    rng = np.random.default_rng([3, number])
+    rng = np.random.default_rng([part, number])
     case = {
-        "in_store": number % STORE_EVERY == 0,
         "lists": str(rng.choice(["same", "others", "bundles"])),
         "returns": bool(rng.random() < 0.5),
         "planned": bool(rng.random() < 0.5),
@@ -209,11 +207,10 @@ def draw_choices(rng, activity, case):
 
 def run_table(number):
     """One experiment without a difference: its table of outcomes, as the service would make it."""
-    case, rng = draw_case(number)
+    case, rng = draw_case(3, number)
     n = int(rng.integers(600, 4_000))
     activity = rng.geometric(0.1, n)
-    experiment = LiveExperiment("null", (Arm("old", 0.5), Arm("new", 0.5)), salt=str(number))
-    arms = np.array([experiment.assign(f"u{u}").name for u in range(n)])
+    arms = np.where(rng.random(n) < 0.5, "old", "new")
     chosen, returned = draw_choices(rng, activity, case)
     counts = chosen & ~returned
     second = (arms == "new") & (case["lists"] != "same")
@@ -233,7 +230,7 @@ def run_table(number):
 
 def run_in_store(shop, experiments, store, number):
     """The same in an empty event store, with invented ids, wrong clocks and models of the arms."""
-    case, rng = draw_case(number)
+    case, rng = draw_case(4, number)
     case |= {"invented": int(rng.choice([0, 20, 200])), "jump": bool(rng.random() < 0.5)}
     deployment = Deployment(shop.folder, store)
     add_activation(store, "all", deployment.find_checksum("all"), 0, "given at the start")
@@ -289,30 +286,32 @@ def event_row(at, user, item, weight):
     return values | {"weight": weight, "list_id": None}
 
 
-def measure_service(runs, before):
+def count_verdicts(runs, before, run_one):
     """Experiments without a difference: how many there were of each case, and how many had a verdict.
 
     Goes on after those that `before` has; yields what is known after each SAVE_EVERY of them.
     """
     done = before.get("runs", 0)
     cells = {json.dumps(row["case"]): row for row in before.get("cells", [])}
+    for number in range(done, runs):
+        case = run_one(number)
+        counts = {name: case.pop(name, False) for name in ("decided", "noticed")}
+        cell = cells.setdefault(json.dumps(case), {"case": case, "runs": 0, "decided": 0, "noticed": 0})
+        for name, count in (counts | {"runs": 1}).items():
+            cell[name] += count
+        if (number + 1) % SAVE_EVERY == 0 or number + 1 == runs:
+            decided = sum(cell["decided"] for cell in cells.values())
+            print(f"{number + 1} experiments, {decided} verdicts", flush=True)
+            yield {"runs": number + 1, "decided": decided, "cells": list(cells.values())}
+
+
+def measure_store(runs, before):
+    """Experiments without a difference in an event store."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         shop, store = ShopFiles(Path(folder)), EventStore(f"sqlite:///{folder}/events.sqlite")
         store.create()
         experiments = Experiments(store)
-        for number in range(done, runs):
-            if number % STORE_EVERY:
-                case = run_table(number)
-            else:
-                case = run_in_store(shop, experiments, store, number)
-            decided, noticed = case.pop("decided"), case.pop("noticed", False)
-            cell = cells.setdefault(json.dumps(case), {"case": case, "runs": 0, "verdicts": 0, "noticed": 0})
-            cell["runs"], cell["verdicts"] = cell["runs"] + 1, cell["verdicts"] + decided
-            cell["noticed"] += noticed
-            if (number + 1) % SAVE_EVERY == 0 or number + 1 == runs:
-                verdicts = sum(cell["verdicts"] for cell in cells.values())
-                print(f"{number + 1} experiments, {verdicts} verdicts", flush=True)
-                yield {"runs": number + 1, "verdicts": verdicts, "cells": list(cells.values())}
+        yield from count_verdicts(runs, before, lambda n: run_in_store(shop, experiments, store, n))
         store.close()
 
 
@@ -320,22 +319,28 @@ def main():
     """Measure and write the results."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--part", choices=("verdicts", "power", "service"))
+    parser.add_argument("--store_runs", type=int, default=STORE_RUNS)
+    parser.add_argument("--part", choices=("verdicts", "power", "tables", "store"))
     options = parser.parse_args()
     path = RESULTS / "experiments.json"
     results = json.loads(path.read_text()) if options.part and path.exists() else {}
     settings = {"days": DAYS, "users_per_day": USERS_PER_DAY, "error": ERROR}
-    parts = (options.part,) if options.part else ("verdicts", "power", "service")
-    runs = results.get("runs", {}) | dict.fromkeys(parts, options.runs)
-    results |= {"settings": settings, "runs": runs, "machine": describe()}
+    results |= {"settings": settings, "machine": describe()}
+    runs = results.setdefault("runs", {})
     if options.part in (None, "verdicts"):
+        runs["verdicts"] = options.runs
         results["false_verdicts"] = measure_verdicts(options.runs)
     if options.part in (None, "power"):
+        runs["power"] = options.runs
         results |= {"median_days": measure_days(), "power": measure_power(options.runs)}
     save_results("experiments", results)
-    if options.part in (None, "service"):
-        for row in measure_service(options.runs, results.get("service", {})):
-            save_results("experiments", results | {"service": row})
+    if options.part in (None, "tables"):
+        for counts in count_verdicts(options.runs, results.get("tables", {}), run_table):
+            save_results("experiments", results | {"tables": counts})
+    if options.part in (None, "store"):
+        results = json.loads(path.read_text())
+        for counts in measure_store(options.store_runs, results.get("store", {})):
+            save_results("experiments", results | {"store": counts})
 
 
 if __name__ == "__main__":

@@ -217,6 +217,28 @@ def false_verdicts() -> Rows:
         yield (f"`{row['metric']}`", *(f"{row[name]:.1%}" for name in names))
 
 
+def service_verdicts() -> Rows:
+    """Wrong verdicts of simulated experiments as the service makes them (benchmarks/experiments.py)."""
+    found = results("experiments")
+    both, store = [*found["tables"]["cells"], *found["store"]["cells"]], found["store"]["cells"]
+    kinds = {
+        "arms show the same items": (both, "lists", "same"),
+        "arms show other items, bought as often": (both, "lists", "others"),
+        "… and bought together": (both, "lists", "bundles"),
+        "a fifth of the purchases is returned": (both, "returns", True),
+        "with a plan": (both, "planned", True),
+        "in an event store": (store, "planned", None),
+        "… with 20 invented ids": (store, "invented", 20),
+        "… with 200 invented ids": (store, "invented", 200),
+        "… with a clock that was a week ahead": (store, "jump", True),
+    }
+    yield ("experiments without a difference", "number", "with a verdict")
+    for label, (cells, name, value) in {"all": (both, "planned", None), **kinds}.items():
+        some = [cell for cell in cells if value in (None, cell["case"][name])]
+        runs, decided = (sum(cell[count] for cell in some) for count in ("runs", "decided"))
+        yield (label, f"{runs:,}", f"{decided / runs:.1%}")
+
+
 def days_until_decided() -> Rows:
     """Median days until a true lift is decided (benchmarks/experiments.py)."""
     heads = ("at every look", "with a plan", "without adjustment", "one look", "one look, without adjustment")
@@ -302,7 +324,12 @@ def passages() -> Rows:
 
 
 TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
-    "experiments.md": {"false_verdicts": false_verdicts, "days": days_until_decided, "decided": decided},
+    "experiments.md": {
+        "false_verdicts": false_verdicts,
+        "service_verdicts": service_verdicts,
+        "days": days_until_decided,
+        "decided": decided,
+    },
     "results.md": {
         "cutoffs": cutoffs,
         "strict": strict,
