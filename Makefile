@@ -10,7 +10,7 @@ CHECKS = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $
 FUZZ ?= 50
 FUZZ_SECONDS ?= 3600
 
-.PHONY: demo test fuzz check fix bench reproduce rankers packaging mutants docs
+.PHONY: demo test fuzz check fix bench reproduce rankers lowest newest packaging mutants docs
 
 demo: $(DEMO)  ## train on real data and print dynamic lists
 	@$(BIN)/shortlist demo
@@ -50,6 +50,13 @@ rankers: $(READY)  ## run the examples of docs/rankers.md and the tests of the a
 	@$(BIN)/python -m venv .venv/rankers && .venv/rankers/bin/python -m pip install -q $(RANKERS)
 	@.venv/rankers/bin/python -m pip install -q . && .venv/rankers/bin/python .ci/rankers.py && \
 	.venv/rankers/bin/python -m pytest -q --noconftest -c /dev/null --rootdir=. tests/adapters
+
+VERSIONS := pytest hypothesis httpx pyarrow pandas
+CORE_TESTS := tests/data tests/core tests/recommend tests/cutoff tests/evaluation tests/serve/test_walk.py
+lowest newest: $(READY)  ## run core tests with the lowest, or the newest, versions that pyproject.toml allows
+	@$(BIN)/python -m venv --clear .venv/$@ && $(BIN)/python .ci/lowest.py > .venv/lowest.txt && \
+	.venv/$@/bin/python -m pip install -q $(if $(filter lowest,$@),-c .venv/lowest.txt) '.[trees,serve]' $(VERSIONS) && \
+	OMP_NUM_THREADS=1 .venv/$@/bin/python -m pytest -q -W ignore::DeprecationWarning $(CORE_TESTS)
 
 packaging: $(READY)  ## run the steps of the Dockerfile and of the compose file in an empty environment; minutes
 	SHORTLIST_PACKAGING=1 $(BIN)/pytest -q tests/serve/test_packaging.py
