@@ -4,6 +4,7 @@
 """
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,4 +16,4 @@ for extra in EXTRAS:
     requirements += project["optional-dependencies"][extra]
 for requirement in requirements:
     name, version = re.findall(r"^([\w.-]+).*?>=([\d.]+)", requirement)[0]
-    print(f"{name}~={version}.0" if version.count(".") < 2 else f"{name}=={version}")
+    sys.stdout.write(f"{name}~={version}.0\n" if version.count(".") < 2 else f"{name}=={version}\n")
