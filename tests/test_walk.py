@@ -49,7 +49,7 @@ def test_recommend_on_the_command_line(events, capsys):
     sl.Popularity().fit(sl.read_interactions(events)).set_cutoff(sl.cutoff.FixedN(N=5)).save(model)
     files = files_of(lambda: main(["recommend", str(model), "--user", "u1"]))
     assert "user u1: 5 items" in capsys.readouterr().out
-    assert len(files) <= 24, sorted(files)
+    assert len(files) <= 22, sorted(files)
 
 
 def test_the_recorder_sees_a_file(events):
