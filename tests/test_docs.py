@@ -141,6 +141,7 @@ def test_every_example_is_on_the_page():
         "evaluation.md",
         "experiments.md",
         "guarantees.md",
+        "models.md",
         "production.md",
         "rankers.md",
         "../README.md",
