@@ -42,6 +42,7 @@ from shortlist.cli.output import (
     summarize_model,
 )
 from shortlist.core.files import check_writable
+from shortlist.core.options import nearest_name
 from shortlist.errors import ConfigError, InfeasibleError
 from shortlist.text import printable, redact_uri
 
@@ -342,8 +343,10 @@ def build_cutoff(name: str, flags: CutoffFlags, metric: str) -> "Cutoff | None":
             "--metric value needs what an item earns and costs, got neither; add --gain and --cost."
         )
     if name not in ("auto", "none", *cutoffs):
+        near = nearest_name(name, cutoffs)
+        advice = f"did you mean {near!r}?" if near else "choose one."
         names = ", ".join(cutoffs)
-        raise ConfigError(f"--cutoff must be auto, none or one of {names}, got {name!r:.40}; choose one.")
+        raise ConfigError(f"--cutoff must be auto, none or one of {names}, got {name!r:.40}; {advice}")
     default = {"ndcg": "ExpectedNDCG", "value": "ExpectedValue"}.get(metric, "ExpectedF1")
     if allowed and name not in ("auto", *allowed):
         raise ConfigError(
