@@ -185,23 +185,6 @@ def _p(value: float) -> str:
     return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".", 1)
 
 
-def serve() -> Rows:
-    """Processor time of lists over HTTP (benchmarks/serve.py)."""
-    labels = {"echo": "bare JSON echo", "implicit": "FastAPI and implicit", "HRM": "`HRM` with terms"}
-    found = results("serve")["results"]
-    yield ("connections", *found["echo"], "64, of the echo", "64, per second", "p99")
-    echo = found["echo"]["64"]["cpu_ms"]
-    for name, by_connections in found.items():
-        model, _, rest = name.partition(",")
-        yield (
-            labels.get(name, f"`{model}`" + (f",{rest}" if rest else "")),
-            *(f"{one['cpu_ms']:.3f} ms" for one in by_connections.values()),
-            f"{echo / by_connections['64']['cpu_ms']:.0%}",
-            f"{by_connections['64']['requests_per_second']:,.0f}",
-            f"{by_connections['64']['p99_ms']:.0f} ms",
-        )
-
-
 def false_verdicts() -> Rows:
     """Wrong verdicts of simulated experiments without a difference (benchmarks/experiments.py)."""
     yield (
@@ -343,7 +326,7 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "automatic": lambda: performance_tables.automatic(results("waiting")),
     },
     "models.md": {"personal": personal, "sequential": sequential},
-    "production.md": {"serve": serve, "settings": settings},
+    "production.md": {"settings": settings},
     "guarantees.md": {
         "next_baskets": lambda: guarantee_tables.next_baskets(results("guarantees")),
         "next_lists": lambda: guarantee_tables.next_lists(results("guarantees")),
