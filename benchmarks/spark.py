@@ -1,6 +1,6 @@
 """Spark: how many users a sample needs, the same lists on 1, 2 and 4 executors, and what Spark costs.
 
-    python benchmarks/spark.py --part curve --users 128000 --model EASE
+    python benchmarks/spark.py --part curve --users 128000 --model EASE --folder shop
     python benchmarks/spark.py --part identical
     python benchmarks/spark.py --part speed --users 1000000
     python benchmarks/spark.py --part allocate
@@ -117,7 +117,7 @@ def run(df):
 
 # ---------------------------------------------------------------------- how many users are enough
 SHOP_USERS, N_OUTSIDE, N_ITEMS, N_KINDS, N_DAYS = 2_000_000, 8000, 2000, 40, 300
-SMALLEST, SMALL_GAIN = 1000, 0.005
+SMALLEST, LARGEST, SMALL_GAIN = 1000, 128_000, 0.005
 
 
 def generate_shop(n_users, seed=1):
@@ -150,20 +150,26 @@ def generate_shop(n_users, seed=1):
     return pl.concat([table, again]).unique(maintain_order=True).with_columns(time)
 
 
-def curve(n_users, name):
+def read_shop(folder):
+    """The users of a sample and those outside it, of a shop that is generated once for all models."""
+    path, user = folder / "shop.parquet", pl.col("user_id")
+    if not path.exists():  # users are independent of each other: the first ones are a sample
+        folder.mkdir(parents=True, exist_ok=True)
+        shop = generate_shop(SHOP_USERS)
+        shop.filter((user < LARGEST) | (user >= SHOP_USERS - N_OUTSIDE)).write_parquet(path)
+    return pl.read_parquet(path)
+
+
+def curve(n_users, name, folder):
     """The score of users outside by the number of users that a model has learned from, doubled each time."""
     sl.set_threads(1)
-    shop = generate_shop(SHOP_USERS)  # users are independent of each other: the first ones are a sample
-    user, runs = pl.col("user_id"), []
-    table = shop.filter((user < n_users) | (user >= SHOP_USERS - N_OUTSIDE))
-    shop_rows = shop.height
-    del shop
+    table, user, runs = read_shop(folder), pl.col("user_id"), []
     for has_dates in (True,) if name == "TwoStage" else (True, False):  # TwoStage needs baskets
         rows = table
         if not has_dates:
             rows = table.select("user_id", "item_id").unique(maintain_order=True)
         data = sl.read_interactions(rows.filter(user < n_users), training=False)
-        others = sl.read_interactions(rows.filter(user >= n_users), training=False)
+        others = sl.read_interactions(rows.filter(user >= LARGEST), training=False)
         outside = OutsideUsers(hold_out(others))
         order = np.random.default_rng(0).permutation(data.active_users)
         run = {"model": name, "dates": has_dates, "rows": data.n_rows, "f1": {}, "processor_seconds": {}}
@@ -177,7 +183,7 @@ def curve(n_users, name):
             print(name, has_dates, size, run["f1"][size], run["processor_seconds"][size], flush=True)
             size *= 2
         runs.append(run)
-    about = {"users": SHOP_USERS, "rows": shop_rows, "items": N_ITEMS, "users_scored": N_OUTSIDE // 2}
+    about = {"users": SHOP_USERS, "items": N_ITEMS, "users_scored": N_OUTSIDE // 2}
     return about | {"small_gain": SMALL_GAIN, "runs": runs}
 
 
@@ -408,13 +414,13 @@ def main():
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--model", choices=MODELS, default="EASE", help="of --part curve")
     parser.add_argument("--executors", type=int, help="used by --part identical itself")
-    parser.add_argument("--folder", type=Path, help="used by --part identical itself")
+    parser.add_argument("--folder", type=Path, help="of --part curve, for the generated shop")
     given = parser.parse_args()
     if given.executors is not None:
         print(json.dumps(compare(given.folder, given.executors)))
         return
     parts = {
-        "curve": lambda: curve(given.users, given.model),
+        "curve": lambda: curve(given.users, given.model, given.folder),
         "identical": identical,
         "speed": lambda: speed(given.users),
         "allocate": allocate,

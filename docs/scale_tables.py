@@ -63,12 +63,10 @@ def one_machine(*found: dict[str, Any]) -> Rows:
 
 def sample_curve(found: dict[str, Any]) -> Rows:
     """F1 for users outside the sample, by its size (benchmarks/spark.py --part curve)."""
-    runs = found["curve"]["runs"]
-    sizes = sorted({int(size) for run in runs for size in run["f1"]})
-    yield "users in the sample", *(f"{size:,}" for size in sizes), "last doubling"
-    for run in runs:
-        scores = [run["f1"].get(str(size)) for size in sizes]
-        *_, before, last = (score for score in scores if score is not None)
+    yield "", "1,000 users", "8,000 users", "most users", "last doubling"
+    for run in found["curve"]["runs"]:
+        scores = run["f1"]
+        most, (before, last) = list(scores)[-1], list(scores.values())[-2:]
         name = f"`{run['model']}`, {'with' if run['dates'] else 'without'} dates"
-        cells = ("" if score is None else f"{score:.4f}" for score in scores)
+        cells = f"{scores['1000']:.4f}", f"{scores['8000']:.4f}", f"{last:.4f} ({int(most):,})"
         yield name, *cells, f"{last / before - 1:+.1%}"
