@@ -70,18 +70,51 @@ def lists(found: Found) -> Rows:
         yield (title, f"{run['users']:,}", f"{run['users_per_processor_second']:,.0f}")
 
 
+TITLES = {
+    "0.1": "generated, 0.1 million purchases",
+    "1": "generated, 1 million purchases",
+    "10": "generated, 10 million purchases",
+    "online-retail": "Online Retail",
+    "complete-journey": "Complete Journey",
+    "ml-1m": "MovieLens-1M",
+    "ml-1m-plain": "MovieLens-1M without times, a matrix of a million pairs",
+    "lastfm": "Last.fm",
+    "citeulike-t": "CiteULike-t",
+}
+
+
 def automatic(found: Found) -> Rows:
     """`sl.fit` from data to a model with its cutoff (benchmarks/waiting.py)."""
-    titles = {
-        "sample": "sample",
-        "online-retail": "Online Retail",
-        "ta-feng": "Ta-Feng",
-        "ml-1m": "MovieLens-1M",
-    }
-    yield ("data", "processor seconds", "validation F1 at the best N", "F1 on other users")
+    yield ("data", "processor seconds", "model", "F1 on the test set")
+    for key, title in TITLES.items():
+        if key in found["fit"]:
+            run = found["fit"][key]
+            yield (title, f"{run['seconds']:.0f}", run["model"], f"{run['test_f1']:.4f}")
+
+
+def agreement(found: Found) -> Rows:
+    """The model of `sl.fit` against the best of all models on the test set (benchmarks/waiting.py)."""
+    yield ("data", "chosen", "best", "mean share of the best F1", "lowest")
+    for key, title in TITLES.items():
+        if key in found["agreement"]:
+            seeds = found["agreement"][key]["seeds"]
+            shares = [seed["share"] for seed in seeds]
+            names = (", ".join(dict.fromkeys(seed[which] for seed in seeds)) for which in ("model", "best"))
+            yield (title, *names, f"{sum(shares) / len(shares):.1%}", f"{min(shares):.1%}")
+
+
+def first_minute(found: Found) -> Rows:
+    """Processor seconds of the first and the second run of a command (benchmarks/compile.py)."""
+    titles = {"rows": "`shortlist fit`, 100 rows", "sample": "`shortlist fit sample`"}
+    titles["service"] = "load a model and make a list"
+    yield ("command", "first", "second")
+    startup = found["startup"]
+    yield ("`import shortlist`", "", f"{startup['import shortlist'] - startup['python']:.2f}")
+    helps = [seconds for name, seconds in startup.items() if name.endswith(" --help")]
+    yield ("`shortlist --help`", "", f"{helps[0]:.2f}")
+    yield ("`--help` of a command, the slowest", "", f"{max(helps):.2f}")
     for key, title in titles.items():
-        run = found["fit"][key]
-        yield (title, f"{run['seconds']:.0f}", f"{run['validation_f1']:.4f}", f"{run['held_out_f1']:.4f}")
+        yield (title, f"{found[key]['seconds']:.0f}", f"{found[key]['second']:.1f}")
 
 
 def speed(training: Found, lists: Found, evaluation: Found) -> Rows:

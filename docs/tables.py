@@ -324,6 +324,8 @@ TABLES: dict[str, dict[str, Callable[[], Rows]]] = {
         "recommend": lambda: performance_tables.recommend(results("recommend")),
         "lists": lambda: performance_tables.lists(results("waiting")),
         "automatic": lambda: performance_tables.automatic(results("waiting")),
+        "agreement": lambda: performance_tables.agreement(results("waiting")),
+        "first_minute": lambda: performance_tables.first_minute(results("compile")),
     },
     "models.md": {"personal": personal, "sequential": sequential},
     "production.md": {"settings": settings},
