@@ -160,7 +160,7 @@ def test_probabilities_are_checked_by_a_table():
     split = sl.split.last_basket(sl.load_dataset("sample"))
     candidates = sl.PersonalFrequency().fit(split.train).recommend(N=20, filter_seen=False)
     kinds = {"fixed N": FixedN(n_candidates=20), "expected": sl.cutoff.ExpectedF1(n_candidates=20)}
-    history = split.train.to_pandas()
+    history = split.train.to_frame().to_pandas()
     result = sl.cut(candidates, split.valid, history=history, cutoffs=kinds, new=candidates)
     assert result.name == "expected"
     assert result.calibration["shown"].sum() == result.tested.items.size

@@ -81,10 +81,16 @@ def test_fit_command_line_and_service_offer_them(tmp_path, plugins):
     assert done.stdout.endswith("all of it works\n"), done.stdout[-2000:] + done.stderr[-3000:]
 
 
-def test_help_names_them(plugins):
-    done = run("from shortlist.cli import main; main(['fit', '--help'])", plugins)
-    for name in ("UPCF", "PerK", "FrozenBoundary", "two_hits"):
-        assert name in done.stdout
+@pytest.mark.parametrize(
+    ("flag", "names"),
+    [("--model", ["UPCF"]), ("--cutoff", ["PerK", "FrozenBoundary"]), ("--metric", ["two_hits"])],
+)
+def test_a_wrong_name_lists_them(plugins, flag, names):
+    script = "import sys; from shortlist.cli import main; main(['fit', 'sample', sys.argv[1], 'nothing'])"
+    done = run(script, plugins, flag)
+    assert f"{flag.removeprefix('--')} must be" in done.stderr
+    for name in names:
+        assert name in done.stderr
 
 
 def test_an_entry_point_that_fails_is_a_warning(tmp_path):

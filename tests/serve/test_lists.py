@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import shortlist as sl
-from shortlist.cutoff.base import Cutoff
+from shortlist.cutoff.base import Cutoff, are_calibrated
 from shortlist.serve.app import create_app
 from shortlist.serve.config import ServeConfig
 from shortlist.serve.service import Service
@@ -60,7 +60,7 @@ def test_lists_over_http_are_those_of_the_library_beside_running_events(name, tm
         model.set_cutoff(cutoff.fit(candidates, split.valid, history=split.train))
     model.save(tmp_path / "shop.shortlist")
     local = sl.load_model(tmp_path / "shop.shortlist")
-    is_calibrated = local.cutoff_ is not None
+    is_calibrated = are_calibrated("auto", local.cutoff_, local.boundary_)
     states = [plain(local.recommend(USERS), is_calibrated)]
     states += [
         plain(local.observe(batch(number)).recommend(USERS), is_calibrated) for number in range(N_BATCHES)
@@ -94,8 +94,8 @@ def test_lists_over_http_are_those_of_the_library_beside_running_events(name, tm
 
 
 def test_probabilities_without_calibration_are_none(folder):
-    """DKHRM has probabilities of its own, not compared with what users do."""
-    model = sl.DKHRM(n_factors=8, n_epochs=2).fit(sl.load_dataset("sample"))
+    """The classification loss gives probabilities that are not compared with what users do."""
+    model = sl.DKHRM(n_factors=8, n_epochs=2, boundary="learned").fit(sl.load_dataset("sample"))
     assert model.recommend(["u1"], N=3)["u1"].probabilities is not None
     model.save(folder / "shop.shortlist")
     with start(folder) as client:

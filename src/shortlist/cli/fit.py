@@ -64,7 +64,9 @@ class FitFlags:
     out
         File for the model, replaced if it exists.
     model
-        By default, all suitable models are tried and the best is used.
+        Name of a model, also of an installed package; `shortlist inspect NAME` says more. By default, all
+        suitable ones are tried and the best is used: ALS, BPRMF, ContentProfile, CRRMF, DKBPRMF, DKHRM, EASE,
+        GFCF, HRM, LogMF, MatrixBlend, PersonalFrequency, Popularity, TIFUKNN, TwoStage.
     trials
         Settings to try for each model; 1 if there is no flag.
     metric

@@ -88,11 +88,9 @@ def test_negative_sampling_is_the_logistic_loss_without_pairs():
     objective = HRM(negatives=4.0).objective()
     liked, other = np.array([0.3], np.float32), np.array([-1.2], np.float32)
     expected = (np.log1p(np.exp(-0.3)) + 4 * np.log1p(np.exp(-1.2))) / 5
-    nothing = np.zeros(1, np.float32)
-    assert objective.value(liked, other, nothing, np.ones(1)) == pytest.approx(expected, rel=1e-6)
-    assert HRM().objective().value(liked, other, nothing, np.ones(1)) == pytest.approx(
-        np.log1p(np.exp(-1.5)), rel=1e-6
-    )
+    rest = np.zeros(1, np.float32), np.ones(1), np.zeros(1)  # boundary, density, penalty on boundaries
+    assert objective.value(liked, other, *rest) == pytest.approx(expected, rel=1e-6)
+    assert HRM().objective().value(liked, other, *rest) == pytest.approx(np.log1p(np.exp(-1.5)), rel=1e-6)
 
 
 def test_negative_sampling_learns_the_checkerboard():
