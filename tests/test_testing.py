@@ -8,7 +8,9 @@ import pytest
 import shortlist as sl
 from shortlist.core.metrics import Metric
 from shortlist.cutoff import Cutoff, FixedN
-from shortlist.models.base import Recommender
+from shortlist.cutoff.base import CutLists
+from shortlist.data.history import History
+from shortlist.models.base import ModelState, Recommender
 from shortlist.testing import check_cutoff, check_metric, check_model
 
 
@@ -75,3 +77,49 @@ def test_a_metric_that_rewards_empty_lists_is_named(split, lists):
         Metric.registry.pop("modest")
     with pytest.raises(AssertionError, match="there is no metric 'modest'"):
         check_metric("modest", lists, split.valid)
+
+
+def test_a_subclass_that_lacks_something_says_what(split, lists):
+    class Forgets(Recommender):
+        def _learn(self, train, options):
+            return None
+
+        def score(self, request):
+            return np.ones((len(request), request.state.history.n_items))
+
+    class Plain(Forgets):
+        power: int = 3
+
+        def _learn(self, train, options):
+            return ModelState(history=History.of(train))
+
+    class Endless(Cutoff):
+        pass
+
+    class Whole(Cutoff):
+        def _cut(self, lists, history):
+            return CutLists(lists.lengths)
+
+    try:
+        with pytest.raises(TypeError, match=r"Forgets\._learn must return a ModelState, got NoneType"):
+            Forgets().fit(split.train)
+        with pytest.raises(TypeError, match=r"Plain\.score must return Scores, got ndarray"):
+            Plain().fit(split.train).recommend(["u1"], N=5)
+        with pytest.raises(
+            TypeError, match=r"'power'. It has none; a class with parameters needs @dataclass"
+        ):
+            Plain(power=2)
+        with pytest.raises(TypeError, match="_cut"):
+            Endless()
+        assert Whole().fit(lists, split.valid).apply(lists).lengths.max() == 20
+    finally:
+        for name in ("Forgets", "Plain"):
+            Recommender.classes.pop(name, None)
+        for name in ("Endless", "Whole"):
+            Cutoff.registry.pop(name, None)
+    with pytest.raises(
+        TypeError, match=r"metric Nameless needs a name, a title and values.* got no name, title"
+    ):
+        type("Nameless", (Metric,), {"values": staticmethod(lambda sums: sums.hits)})
+    with pytest.raises(TypeError, match="got no values"):
+        type("Empty", (Metric,), {"name": "empty", "title": "empty"})

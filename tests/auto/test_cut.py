@@ -1,6 +1,7 @@
 """`cut`: any table in, the cutoff that is best on other users out; the gain is measured on users left out."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -301,6 +302,7 @@ def test_lists_without_an_answer_stay_empty_and_errors_are_counted():
     assert found.precision == found.n_right / found.n_empty > 0.7
     assert found.recall == found.n_right / 100 > 0.5
     assert f"Left empty: {found.n_right} of 100 lists without a relevant candidate" in str(result)
+    assert str(replace(found, n_empty=0, n_right=0)).endswith("and 0 of 200 others (0.0%)")
     assert result.lists.reason_of(int(np.flatnonzero(result.lists.lengths == 0)[0])) == "none_relevant"
     with pytest.raises(ConfigError, match='needs users="everyone"'):
         sl.cut(lists, truth, min_relevant=0.4)

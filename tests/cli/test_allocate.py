@@ -9,6 +9,7 @@ import pytest
 
 import shortlist as sl
 from shortlist.cli import main
+from shortlist.cli.allocate import read_excluded
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +108,12 @@ def test_people_who_must_not_get_a_mail_get_none(folder, tmp_path, capsys):
     assert "40 users are left out" in text.err
     assert "30 users were contacted within 7d before the last event" in text.err
     assert text.out.count("was not given") == 2
+    german = pl.DataFrame(
+        {"Kundennummer": sent["user_id"], "Datum": sent["timestamp"].dt.strftime("%d.%m.%Y")}
+    )
+    german.write_csv(tmp_path / "versendet.csv", separator=";")
+    log = read_excluded(None, tmp_path / "versendet.csv", "7d", model.history_.end_time)
+    assert log.to_list() == users[40:70].cast(pl.String).to_list()
     header, *rows = read_sheet(out)
     assert header == ["user_id", "rank", "item_id", "item_name", "probability"]
     written = pl.DataFrame(rows, header, orient="row")

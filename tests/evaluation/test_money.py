@@ -133,3 +133,4 @@ def test_target_and_money_must_agree():
 
 def test_money_in_words():
     assert str(Money(1.5, 0.02)) == "1.5 for an item that is taken, -0.02 for any other shown item"
+    assert str(Money(1, 0)) == "1 for an item that is taken, 0 for any other shown item"

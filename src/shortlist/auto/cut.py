@@ -243,11 +243,12 @@ class Abstention:
         return (self.n_empty - self.n_right) / max(self.n_lists - self.n_without, 1)
 
     def __str__(self) -> str:
-        return (
-            f"Left empty: {self.n_right:,} of {self.n_without:,} lists without a relevant candidate "
-            f"({self.recall:.0%}) and {self.n_empty - self.n_right:,} of {self.n_lists - self.n_without:,} "
-            f"others ({self.false_rate:.1%}); {self.precision:.0%} of the empty lists are right"
+        rates = (
+            f"Left empty: {self.n_right:,} of {self.n_without:,} lists without a relevant candidate"
+            f"{f' ({self.recall:.0%})' if self.n_without else ''} and {self.n_empty - self.n_right:,} of "
+            f"{self.n_lists - self.n_without:,} others ({self.false_rate:.1%})"
         )
+        return f"{rates}; {self.precision:.0%} of the empty lists are right" if self.n_empty else rates
 
 
 @take_options(CutOptions)

@@ -190,7 +190,7 @@ def read_excluded(
     import polars as pl
 
     from shortlist.cutoff.allocation import user_column
-    from shortlist.data.columns import find_column, parse_duration, parse_times
+    from shortlist.data.columns import find_column, guess_time_format, parse_duration, parse_times
     from shortlist.data.lists import read_table
 
     excluded = []
@@ -206,7 +206,9 @@ def read_excluded(
                 f"{log} needs a column 'timestamp', got {', '.join(frame.columns[:12])}; rename one of them.",
                 parameter="contacts_log",
             )
-        is_recent = parse_times(frame[name]) > end_time - parse_duration("not_contacted_since", pause)
+        times = frame[name]
+        time_format = guess_time_format(times) if times.dtype == pl.String else None
+        is_recent = parse_times(times, time_format) > end_time - parse_duration("not_contacted_since", pause)
         ids = user_column(frame).cast(pl.String).filter(pl.Series(is_recent)).unique(maintain_order=True)
         print_note(
             f"{log}: {len(ids):,} users were contacted within {pause} before the last event, and are left out"

@@ -47,7 +47,7 @@ class Money:
         return cls(float(gain), float(cost))
 
     def __str__(self) -> str:
-        return f"{self.gain:g} for an item that is taken, -{self.cost:g} for any other shown item"
+        return f"{self.gain:g} for an item that is taken, {-self.cost + 0.0:g} for any other shown item"
 
 
 class ListSums(NamedTuple):
@@ -90,6 +90,12 @@ class Metric:
     registry: ClassVar[dict[str, type["Metric"]]] = {}
 
     def __init_subclass__(cls) -> None:
+        missing = [name for name in ("name", "title") if not hasattr(cls, name)]
+        if missing or cls.values is Metric.values:
+            raise TypeError(
+                f"the metric {cls.__name__} needs a name, a title and values(sums), "
+                f"got no {', '.join(missing) or 'values'}; define it in the class."
+            )
         Metric.registry[cls.name] = cls
 
     @staticmethod

@@ -381,6 +381,8 @@ def check_keywords(function: str, keywords: Iterable[str], allowed: Iterable[str
         return
     near = nearest_name(unknown, allowed)
     advice = f"Did you mean {near!r}?" if near else f"Its keywords are {', '.join(allowed)}."
+    if not allowed:
+        advice = "It has none; a class with parameters needs @dataclass(kw_only=True, eq=False, repr=False)."
     raise TypeError(f"{function}() got an unexpected keyword argument {unknown!r:.60}. {advice}")
 
 
@@ -394,7 +396,8 @@ def explain_keywords(function: AnyFunction) -> AnyFunction:
         except TypeError as error:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is None:  # the call itself failed
-                check_keywords(function.__name__, keywords, signature(function).parameters)
+                shown = [name for name in signature(function).parameters if name != "self"]
+                check_keywords(function.__name__, keywords, shown)
             raise
 
     return cast("AnyFunction", call)

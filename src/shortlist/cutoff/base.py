@@ -1,6 +1,6 @@
 """Cutoff: ranked candidates in, list lengths out. A cutoff sees scores and histories, never a model."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -123,7 +123,7 @@ class CutLists(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Cutoff(SavedEstimator):
+class Cutoff(SavedEstimator, ABC):
     """Base class of all cutoffs: decides how many candidates each user is shown, possibly none.
 
     Fit a cutoff on candidates that were ranked before the interactions in `truth` happened. Then apply it
@@ -518,9 +518,8 @@ class Cutoff(SavedEstimator):
         reason[lists.lengths == 0] = REASON_CODE["no_candidates"]
         return reason
 
-    @abstractmethod
     def _fit_labels(self, labels: LabeledLists, history: Interactions | None) -> None:
-        """Set the fitted attributes from labeled candidates."""
+        """Set the fitted attributes from labeled candidates; a cutoff that learns nothing has none."""
 
     @abstractmethod
     def _cut(self, lists: RankedLists, history: Interactions | None) -> CutLists:

@@ -187,8 +187,8 @@ class PromptCutoff(Cutoff):
         """The lists with the best items that fit first, and their number; the others follow."""
         if lists.sizes is None:
             raise DataError(
-                "a cutoff with max_size needs the size of each item, got none; name them with sizes=, or "
-                "use lists.with_sizes.",
+                "a cutoff with max_size needs the size of each item, got none; pass sizes= to sl.cut, "
+                "--sizes to shortlist cut, or sizes to the function of prepare(), or use lists.with_sizes.",
                 parameter="sizes",
             )
         params = self.cutoff_.get_params()

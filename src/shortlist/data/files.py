@@ -491,18 +491,20 @@ def read_plain_table(
 
     `find_ids` chooses the columns with ids from the names of all columns.
     """
-    sources: Any = open_sources(paths, kind)
     if kind == "parquet":
-        return pl.scan_parquet(sources, glob=False).collect()
+        parquet: Any = open_sources(paths, kind)
+        return pl.scan_parquet(parquet, glob=False).collect()
     if kind == "jsonl":
-        return pl.scan_ndjson(sources, infer_schema_length=None).collect()
-    separator = SEPARATORS[kind]
-    names = pl.scan_csv(sources, separator=separator, glob=False).collect_schema().names()
+        lines: Any = open_sources(paths, kind)
+        return pl.scan_ndjson(lines, infer_schema_length=None).collect()
+    dialect = recognize_dialect(paths[0], kind, None, None)
+    sources: Any = open_sources(paths, kind, dialect.encoding)
+    layout: Any = {"separator": dialect.separator, "skip_rows": dialect.skipped, "glob": False}
+    names = pl.scan_csv(sources, **layout).collect_schema().names()
     ids = list(find_ids(check_distinct(names)))
     frame = pl.scan_csv(
         sources,
-        separator=separator,
-        glob=False,
+        **layout,
         infer_schema_length=None,
         try_parse_dates=True,
         schema_overrides=dict.fromkeys(ids, pl.String),

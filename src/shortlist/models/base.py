@@ -404,7 +404,13 @@ class Recommender(Estimator, ABC):
         content = None if items is None else Items.of(items)
         options = FitOptions(held_out, progress, content)
         with self._lock:
-            state = self._with_fingerprint(self._learn(data, options))
+            learned = self._learn(data, options)
+            if not isinstance(learned, ModelState):
+                raise TypeError(
+                    f"{type(self).__name__}._learn must return a ModelState, got {type(learned).__name__}; "
+                    "return what was learned, with history=History.of(train)."
+                )
+            state = self._with_fingerprint(learned)
             if content is not None and group_fields(content):
                 state = replace(state, groups=ItemGroups.of(content, state.history.items))
             self._state = state

@@ -689,7 +689,13 @@ class BatchRecommender(Generic[S]):
     def _score(self, request: RecommendRequest[S]) -> ScoredBatch:
         """Let the model score the candidates of known users."""
         candidates = request.candidates.sets(request.user_ids, self.item_ids)
-        scored = ScoredCandidates(self.model.score(request), candidates, request.excluded_sets())
+        scores = self.model.score(request)
+        if not isinstance(scores, Scores):
+            raise TypeError(
+                f"{type(self.model).__name__}.score must return Scores, got {type(scores).__name__}; "
+                "return Scores(values=…), one row per user of the request."
+            )
+        scored = ScoredCandidates(scores, candidates, request.excluded_sets())
         return ScoredBatch(request, scored)
 
     def _select_top(self, batch: ScoredBatch, limit: int | None, reason: str = "top_n") -> RankedLists:
