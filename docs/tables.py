@@ -67,6 +67,11 @@ def cutoffs() -> Rows:
     yield ("most confident 70% of users (fixed N on the same users)", *cells)
 
 
+MATRICES = {
+    "lastfm": "Last.fm",
+    "citeulike-t": "CiteULike-t",
+    "ml-1m without times": "MovieLens-1M without times",
+}
 STRICT = {
     "ta-feng": "Ta-Feng",
     "complete-journey": "Complete Journey",
@@ -145,7 +150,7 @@ def summary() -> Rows:
 
 def boundary() -> Rows:
     """The joint models as they come against the best fixed N of their ranking (benchmarks/boundary.py)."""
-    titles, found = STRICT | DATASETS, results("boundary")["rows"]
+    titles, found = STRICT | DATASETS | MATRICES, results("boundary")["rows"]
     yield ("data, model", "lists", "best fixed N", "as it comes", "change", "p", "cost of `fit`")
     for key, row in sorted(found.items(), key=lambda one: one[0].split(", ")[1]):
         data, model = key.split(", ")
@@ -173,7 +178,7 @@ def personal() -> Rows:
 
 def sequential() -> Rows:
     """The loss of training on blocks against steps drawn from all rows (benchmarks/sequential.py)."""
-    titles, found = STRICT | DATASETS | {"lastfm": "Last.fm"}, results("sequential")["rows"]
+    titles, found = STRICT | DATASETS | MATRICES, results("sequential")["rows"]
     yield ("loss after 20 epochs", "blocks", "Algorithm 1", "change")
     for key, row in found.items():
         data, model = key.split(", ")
