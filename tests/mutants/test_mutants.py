@@ -107,6 +107,14 @@ def test_kept_result_has_the_required_size_and_score():
     assert set(result["planted"].values()) <= {"killed", "timeout"}
 
 
+def test_every_named_file_exists():
+    for package, settings in tomllib.loads((HERE / "mutants.toml").read_text())["packages"].items():
+        for name in [*settings.get("skip", []), *settings.get("only", []), *settings.get("files", {})]:
+            assert (HERE.parents[1] / "src/shortlist" / package / name).exists(), name
+        for test in [test for file in settings.get("files", {}).values() for test in file["tests"]]:
+            assert (HERE.parents[1] / test).exists(), test
+
+
 def test_every_planted_fault_fits_the_current_code():
     for fault in tomllib.loads((HERE / "planted.toml").read_text())["fault"]:
         source = (HERE.parents[1] / fault["path"]).read_text()
