@@ -26,7 +26,7 @@ from shortlist.data.items import Items
 from shortlist.data.lists import RankedLists
 from shortlist.errors import ConfigError
 from shortlist.kernels.allocation import UserLimits
-from shortlist.spark.lists import check_frame, read_lists
+from shortlist.spark.lists import check_frame, lists_of_frame
 from shortlist.spark.task import apply_by_user
 from shortlist.types import Doubles
 
@@ -96,7 +96,7 @@ def allocate(
     """
     check_frame(df)
     AllocationOptions(budget=budget, max_items=max_items, cost=cost)
-    rows = read_lists(df.withColumnRenamed(probability_column(df.columns), "probability"))
+    rows = lists_of_frame(df.withColumnRenamed(probability_column(df.columns), "probability"))
     table = collect_arrow(rows.select("item_id").distinct())
     ids = IdMap(id_series(pl.Series(table["item_id"]).drop_nulls().sort()))
     once = pl.DataFrame({"user_id": 0, "item_id": ids.values, "probability": 0.0})  # all items, for one user

@@ -43,7 +43,7 @@ def read_rows(df: "DataFrame") -> "DataFrame":
 
 
 @without_options()
-def read_lists(df: "DataFrame") -> "DataFrame":
+def lists_of_frame(df: "DataFrame") -> "DataFrame":
     """Users, items and the numbers of lists that are there, with the names of `RankedLists.to_frame`."""
     check_frame(df)
     columns = {role: find_list_column(role, df.columns) for role in LIST_ALIASES}
@@ -85,7 +85,7 @@ def cut(df: "DataFrame", cutoff: "Cutoff | str | Path", *, history: Any = None) 
     >>> # lists = sl.spark.cut(spark.read.parquet("candidates"), "cut.shortlist")
     >>> # lists.write.parquet("lists")
     """
-    rows = read_lists(df)
+    rows = lists_of_frame(df)
     if isinstance(cutoff, str | Path):
         cutoff = Cutoff.load(cutoff)
     require_cutoff(cutoff, "a fitted cutoff or the path of one", "().fit(lists, truth)")
@@ -190,7 +190,7 @@ def evaluate(
     check_value(Literal["everyone"] | None, users=users)
     actual = read_rows(truth)
     actual = actual.select(*(name for name in ("user_id", "item_id", "weight") if name in actual.columns))
-    shown = read_lists(lists).withColumn(IS_TRUTH, sf.lit(False))
+    shown = lists_of_frame(lists).withColumn(IS_TRUTH, sf.lit(False))
     rows = shown.unionByName(actual.withColumn(IS_TRUTH, sf.lit(True)), allowMissingColumns=True)
     function = EvaluateFunction(users == "everyone", max_items, Money.of(gain, cost))
     values = apply_by_user(function, rows)

@@ -8,7 +8,7 @@ from shortlist.core.codec import load_artifact, save_artifact
 from shortlist.data.interactions import Interactions
 from shortlist.data.lists import REASON_CODE
 from shortlist.errors import ConfigError, ModelFileError
-from shortlist.models.factorization.model import hold_out
+from shortlist.models.factorization.model import hold_out_inner
 from tests.models.cases import checkerboard, crowd, fit, model
 
 TERMS = {"repeat_decay": 0.9, "trend_half_life": 3.0}
@@ -32,7 +32,7 @@ def sizes_by_user():
 def test_lists_end_where_the_same_cutoff_ends_them_that_is_fitted_on_the_last_baskets(name, changed):
     data = crowd()
     one = fit(name, data, n_epochs=3, **changed)
-    history, truth = hold_out(data, one.seed)
+    history, truth = hold_out_inner(data, one.seed)
     inner = fit(name, history, n_epochs=3, boundary="learned", **changed)
     candidates = inner.recommend(truth.users.to_ids(truth.active_users), N=100, filter_seen=False, at=truth)
     cutoff = sl.cutoff.ExpectedF1(calibration="features", size="both", floor=0.0)
@@ -71,21 +71,21 @@ def test_lists_depend_on_the_candidates_and_on_nobody_else(name, changed):
 
 
 def test_the_last_basket_is_held_out_or_a_fifth_of_the_items():
-    history, truth = hold_out(checkerboard(), 0)
+    history, truth = hold_out_inner(checkerboard(), 0)
     assert (history.basket_counts == 4).all()
     assert (truth.basket_counts == 1).all()
     assert (truth.time > history.time[history.indptr[1:] - 1][truth.user]).all()
     matrix = Interactions.from_csr(np.ones((30, 20), np.float32))
-    history, truth = hold_out(matrix, 0)
+    history, truth = hold_out_inner(matrix, 0)
     assert (history.user_counts == 16).all()
     assert (truth.user_counts == 4).all()
     single = Interactions.from_csr(np.eye(30, dtype=np.float32))
-    assert not hold_out(single, 0)[1].n_rows
+    assert not hold_out_inner(single, 0)[1].n_rows
 
 
 def test_of_many_users_some_are_held_out(monkeypatch):
     monkeypatch.setattr("shortlist.models.factorization.model.MAX_USERS", 7)
-    history, truth = hold_out(checkerboard(), 0)
+    history, truth = hold_out_inner(checkerboard(), 0)
     assert (history.basket_counts == 4).all()
     assert truth.active_users.size == 7
 

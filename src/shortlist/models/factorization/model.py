@@ -456,7 +456,7 @@ MAX_USERS = 2_000  # users on whom the cutoff is learned
 HOLD_OUT = 9  # id of a random stream
 
 
-def hold_out(train: Interactions, seed: int) -> tuple[Interactions, Interactions]:
+def hold_out_inner(train: Interactions, seed: int) -> tuple[Interactions, Interactions]:
     """(history, truth): each user's last basket is held out, or some items if few users have two."""
     if users_return(train):
         held = in_last_basket(train) & (train.basket_counts > 1)[train.user]
@@ -525,7 +525,7 @@ class DynamicK(FactorModel):
         In-sample scores of items that the user has are too high, so they say little of the next basket. None
         if there is nothing to hold out.
         """
-        history, truth = hold_out(train, self.seed)
+        history, truth = hold_out_inner(train, self.seed)
         if not truth.n_rows or not self.representation.trained_users(history).any():
             return None
         model = self.clone().set_params(n_epochs=n_epochs, boundary="learned").fit(history)
