@@ -1,11 +1,13 @@
 """Validation: what is held out, what is fitted on the rest, and the refit."""
 
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import shortlist as sl
+from shortlist.auto.fit import _warn_of_volume
 from shortlist.auto.validation import (
     HOLD_OUT_ONE_IN,
     Validation,
@@ -14,7 +16,7 @@ from shortlist.auto.validation import (
     hold_out_by_time,
 )
 from shortlist.data.interactions import NO_BASKET, NO_WEIGHT, Interactions
-from shortlist.errors import ConfigError, DataError
+from shortlist.errors import ConfigError, DataError, DataWarning
 
 
 @cache
@@ -207,3 +209,14 @@ def test_a_budget_compares_models_by_what_it_earns():
     assert same["name"] == "the same volume, 1.5 per list, for everyone"
     assert 0 < same["score"] < often["score"]
     assert sl.allocate(model, contacts=30).n_users == 30
+
+
+def test_a_budget_that_loses_to_a_simpler_volume_is_a_warning():
+    validation = SimpleNamespace(volume=1.5, metric="value")
+    worse = {"name": "the same volume for everyone", "difference": -0.035, "low": -0.07, "high": -0.005}
+    unclear = {"name": "most often", "difference": -0.01, "low": -0.07, "high": 0.05}
+    held_out = {"baselines": [worse, unclear]}
+    with pytest.warns(DataWarning, match="less than the same volume for everyone") as caught:
+        _warn_of_volume(SimpleNamespace(validation=validation), held_out)
+    assert len(caught) == 1
+    _warn_of_volume(SimpleNamespace(validation=SimpleNamespace(volume=None)), held_out)

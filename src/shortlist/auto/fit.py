@@ -214,6 +214,7 @@ def fit(
         else:
             model = served.validation.refit(data, progress=epochs)
             _warn_of_score(served)
+            _warn_of_volume(served, choice.held_out)
         _show_choice(display, served, choice.held_out)
     keep_groups(model, content)
     report = _report(search, choice, served)
@@ -385,6 +386,20 @@ def _warn_of_score(served: ModelWithCutoff) -> None:
             warn(
                 f"the best model predicts almost nothing {score}; check which columns are the user, the item "
                 "and the basket (shortlist check)."
+            )
+
+
+def _warn_of_volume(served: ModelWithCutoff, held_out: dict[str, Any] | None) -> None:
+    """Issue a DataWarning if a budget earns less than the same volume spent in a simpler way."""
+    if served.validation.volume is None or held_out is None:
+        return
+    metric = Metric.registry[served.validation.metric]
+    for baseline in held_out["baselines"]:
+        if baseline["high"] < 0:
+            loss, low, high = (metric.text(baseline[name], "+") for name in ("difference", "low", "high"))
+            warn(
+                f"the lists earn less than {baseline['name']} on users that took no part in choosing "
+                f"({metric.title} {loss}, 95% interval {low} to {high}); use more data, or send that instead."
             )
 
 
