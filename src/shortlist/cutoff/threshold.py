@@ -88,14 +88,14 @@ def best_threshold(values: Doubles, labels: LabeledLists, target: str, money: Mo
 
 def coverage_threshold(best: Doubles, n_lists: int, coverage: float) -> float:
     """The strictest threshold that keeps `coverage` of all lists non-empty; best: top value of each list."""
-    wanted = int(np.ceil(coverage * n_lists - 1e-9))
-    if wanted <= 0:
+    n_covered = int(np.ceil(coverage * n_lists - 1e-9))
+    if n_covered <= 0:
         return np.inf
-    if wanted > best.size:
+    if n_covered > best.size:
         return -np.inf
     ordered = np.sort(best)[::-1]
-    lower = ordered[ordered < ordered[wanted - 1]]
-    return midpoint(float(ordered[wanted - 1]), float(lower[0]) if lower.size else -np.inf)
+    lower = ordered[ordered < ordered[n_covered - 1]]
+    return midpoint(float(ordered[n_covered - 1]), float(lower[0]) if lower.size else -np.inf)
 
 
 def midpoint(upper: float, lower: float) -> float:

@@ -129,8 +129,8 @@ async def user(user_id: str, service: Shared) -> Any:
 @router.delete("/v1/users/{user_id:path}", response_model=schemas.ErasureAnswer, dependencies=ADMIN)
 async def forget(user_id: str, service: Shared) -> Any:
     """Erase a user: events, logged lists and what is served; model files follow with the next refit."""
-    wanted = check_id(user_id, service.deployment.served.model.users_, "user_id")
-    erased = await asyncio.to_thread(erase_user, service.store, str(wanted))
+    erased_id = check_id(user_id, service.deployment.served.model.users_, "user_id")
+    erased = await asyncio.to_thread(erase_user, service.store, str(erased_id))
     await asyncio.to_thread(service.deployment.follow)
     return {"n_events": erased.n_events, "n_lists": erased.n_lists}
 

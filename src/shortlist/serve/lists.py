@@ -139,10 +139,10 @@ def _too_many_items(max_items: int) -> RequestError:
 def _keep_known(ids: list[Any], items: IdMap, name: str, notes: list[str]) -> list[Any]:
     """The ids that the model knows; the others are counted in a note."""
     positions, n = items.positions, len(items)  # the positions of a longer map may be among them
-    kept = [item for item in ids if positions.get(item, n) < n]
-    if len(kept) < len(ids):
-        notes.append(f"{name}: {len(ids) - len(kept):,} of {len(ids):,} items are unknown and were ignored")
-    return kept
+    known = [item for item in ids if positions.get(item, n) < n]
+    if len(known) < len(ids):
+        notes.append(f"{name}: {len(ids) - len(known):,} of {len(ids):,} items are unknown and were ignored")
+    return known
 
 
 def check_count(count: int, limit: int, name: str) -> None:
@@ -245,12 +245,12 @@ def _answer(job: ListJob, lists: dict[Any, dict[str, Any]], names: dict[str, Any
             answer["arm"] = job.arm
     shown = [] if job.body.explain else answers
     share = 1.0 if job.arm else job.config.log_share
-    logged = shown if share == 1 else [each for each in shown if random.random() < share]
+    logged = shown if share == 1 else [answer for answer in shown if random.random() < share]
     return ListResult(
         answer={"lists": answers, **names},
-        log=[_log_row(job, each, names["cutoff"], share) for each in logged],
-        lengths=[len(each["items"]) for each in shown],
-        unknown=sum(each["reason"] == "unknown_user" for each in shown),
+        log=[_log_row(job, answer, names["cutoff"], share) for answer in logged],
+        lengths=[len(answer["items"]) for answer in shown],
+        unknown=sum(answer["reason"] == "unknown_user" for answer in shown),
     )
 
 
@@ -289,7 +289,7 @@ def _text(values: list[Any]) -> str:
 def join_answers(results: Sequence[ListResult], users: Sequence[Any]) -> dict[str, Any]:
     """One answer from those of several arms, with the lists in the order of the request."""
     answers = [result.answer for result in results]
-    lists = {str(each["user_id"]): each for answer in answers for each in answer["lists"]}
+    lists = {str(shown["user_id"]): shown for answer in answers for shown in answer["lists"]}
     return {
         "lists": [lists[str(user)] for user in users],
         "model": ", ".join(dict.fromkeys(answer["model"] for answer in answers)),
@@ -311,8 +311,8 @@ def _explain(job: ListJob, options: RequestOptions, lists: RankedLists) -> Expla
     user, model = lists.users.values[0], job.served.model
     if lists.reason_of(0) == "unknown_user" or (options.history is None and user not in model.users_):
         return {}
-    wanted: Any = {name: getattr(options, name) for name in OPTIONS}
-    table = model.explain(user, **wanted, n_withheld=job.body.withheld)
+    request: Any = {name: getattr(options, name) for name in OPTIONS}
+    table = model.explain(user, **request, n_withheld=job.body.withheld)
     return {
         item: [] if sources is None else [tuple(source.values()) for source in sources]
         for item, sources in table.select("item_id", "contributions").iter_rows()
@@ -464,8 +464,8 @@ class ListMaker:
 
 def takes_part(body: RecommendBody) -> bool:
     """Whether a request is for users, and leaves the length of their lists to an experiment."""
-    given = (body.N, body.max_items, body.min_items, body.cutoff, body.history)
-    return given == (None, None, 0, "auto", None) and bool(body.users) and not body.explain
+    lengths = (body.N, body.max_items, body.min_items, body.cutoff, body.history)
+    return lengths == (None, None, 0, "auto", None) and bool(body.users) and not body.explain
 
 
 # ---------------------------------------------------------------------- over ASGI
@@ -512,24 +512,24 @@ async def unless_gone(answer: Coroutine[Any, Any, Any], receive: Receive) -> Any
 
 # ---------------------------------------------------------------------- cuts of other rankers' lists
 def parse_lists(scored: Sequence[ScoredList]) -> RankedLists:
-    """Lists in order of the scores; equal scores stay in the given order."""
-    if len({type(given.user_id) for given in scored}) > 1:
+    """Lists in order of the scores; equal scores stay in the order of the request."""
+    if len({type(ranking.user_id) for ranking in scored}) > 1:
         raise DataError("user_id must be an integer everywhere or a text everywhere; use one type.")
-    if len({type(item.item_id) for given in scored for item in given.items}) > 1:
+    if len({type(item.item_id) for ranking in scored for item in ranking.items}) > 1:
         raise DataError("item_id must be an integer everywhere or a text everywhere; use one type.")
-    if len({given.user_id for given in scored}) < len(scored):
+    if len({ranking.user_id for ranking in scored}) < len(scored):
         raise DataError("a user may have one list per request; send several requests.")
     rows: list[tuple[Any, Any, float, float | None, int]] = []
-    for given in scored:
-        if len({item.item_id for item in given.items}) < len(given.items):
+    for ranking in scored:
+        if len({item.item_id for item in ranking.items}) < len(ranking.items):
             raise DataError("a list must hold an item once; remove the repetitions.")
-        ranked = sorted(given.items, key=lambda item: -item.score)
+        ranked = sorted(ranking.items, key=lambda item: -item.score)
         rows += [
-            (given.user_id, item.item_id, item.score, item.probability, rank)
+            (ranking.user_id, item.item_id, item.score, item.probability, rank)
             for rank, item in enumerate(ranked, 1)
         ]
         if not ranked:
-            rows.append((given.user_id, None, 0.0, None, 0))
+            rows.append((ranking.user_id, None, 0.0, None, 0))
     columns = ["user_id", "item_id", "score", "probability", "rank"]
     frame = pl.DataFrame(rows, schema=columns, orient="row", infer_schema_length=None)
     if frame["probability"].null_count():
@@ -545,12 +545,12 @@ def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
         return {"lists": []}
     cut = cutoff.apply(parse_lists(body.lists))
     answers = []
-    for given in body.lists:
-        shown = cut[given.user_id]
+    for ranking in body.lists:
+        shown = cut[ranking.user_id]
         probabilities = [None] * len(shown) if shown.probabilities is None else shown.probabilities.tolist()
         answers.append(
             {
-                "user_id": given.user_id,
+                "user_id": ranking.user_id,
                 "items": [
                     {"item_id": item, "score": score, "probability": probability}
                     for item, score, probability in zip(
@@ -559,7 +559,7 @@ def cut_lists(body: CutBody, cutoff: Cutoff | str) -> dict[str, Any]:
                 ],
                 "reason": shown.reason,
                 "explanation": REASON_TEXT.get(shown.reason or ""),
-                "withheld": len(given.items) - len(shown),
+                "withheld": len(ranking.items) - len(shown),
             }
         )
     return {"lists": answers}

@@ -92,14 +92,14 @@ class Metrics:
         """Drop finished minutes, which are stored."""
         with self._lock:
             self._open_minute = minute
-            self._minutes = {each: counts for each, counts in self._minutes.items() if each >= minute}
+            self._minutes = {at: counts for at, counts in self._minutes.items() if at >= minute}
 
     def _add(self, counts: Mapping[str, int]) -> None:
         minute = int(self._now() // 60)
         with self._lock:
             if minute < self._open_minute - KEPT_MINUTES:
                 self._open_minute = minute  # the clock was set back
-                self._minutes = {at: kept for at, kept in self._minutes.items() if at <= minute}
+                self._minutes = {at: counts for at, counts in self._minutes.items() if at <= minute}
             minute = max(minute, self._open_minute)  # what is stored for earlier ones is complete
             if minute not in self._minutes:
                 self._minutes[minute] = Counts()

@@ -25,10 +25,10 @@ from shortlist.serve.projections import find_activations
 from shortlist.serve.store import EventStore, wait_for_store
 from shortlist.serve.tokens import read_tokens
 
-VARIABLE = "SHORTLIST_SERVED"  # hands the settings to worker processes; holds no token
+SETTINGS_VARIABLE = "SHORTLIST_SERVED"  # hands the settings to worker processes; holds no token
 SHUTDOWN_SECONDS = 20
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # not every system connects to "all addresses"
-LOOK_SECONDS = 0.2  # between two looks whether the model is loaded
+READY_SECONDS = 0.2  # between two looks whether the model is loaded
 HANGING_SECONDS = 60  # a worker that does not react for so long is replaced; compiling takes seconds
 STARTUP_FAILURE = 3  # exit code
 SWITCH_SECONDS = 0.001  # after which a thread that computes lets another one run
@@ -58,7 +58,7 @@ def run_service(config: ServeConfig, announce: Callable[[str], None] = lambda _:
     with tempfile.TemporaryDirectory(prefix="shortlist-metrics-") as folder:
         if config.workers > 1:
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
-        os.environ[VARIABLE] = json.dumps(asdict(config))
+        os.environ[SETTINGS_VARIABLE] = json.dumps(asdict(config))
         with _when_ready(config, announce):
             _run(config)
 
@@ -110,7 +110,7 @@ def _when_ready(config: ServeConfig, announce: Callable[[str], None]) -> Iterato
     ended = threading.Event()
 
     def wait() -> None:
-        while not ended.wait(LOOK_SECONDS):
+        while not ended.wait(READY_SECONDS):
             name = served_model(LOOPBACK.get(config.host, config.host), config.port)
             if name is not None:
                 announce(name)
@@ -143,7 +143,7 @@ def build_app() -> Any:
     from shortlist.serve.app import create_app
     from shortlist.serve.service import Service
 
-    text = os.environ.get(VARIABLE)
+    text = os.environ.get(SETTINGS_VARIABLE)
     if not text:
         raise ConfigError("the service is started with `shortlist serve`.")
     sys.setswitchinterval(SWITCH_SECONDS)
@@ -174,7 +174,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_between = self._was_used = False  # between two requests; a request was answered
         self._has_ended = False  # the client sends no more
         self._since = self._taken = self.loop.time()  # the client's turn; when all answers had been taken
-        self._look()
+        self._close_if_late()
         if len(self.connections) > self.max_connections:
             self.loop.call_later(READ_SECONDS, self._make_room)
 
@@ -229,15 +229,17 @@ class GuardedProtocol(HttpToolsProtocol):
     def _make_room(self) -> None:
         """Close a waiting connection if there are too many, and those with the oldest of too many answers."""
         all_connections: Any = self.connections
-        connections = sorted(all_connections, key=lambda each: (each._was_used, each._since))
+        connections = sorted(
+            all_connections, key=lambda connection: (connection._was_used, connection._since)
+        )
         if len(connections) > self.max_connections:
             next((c for c in connections if c._is_free or c.cycle.more_body), self).transport.abort()
-        unread = [(each, each.transport.get_write_buffer_size()) for each in connections]
+        unread = [(c, c.transport.get_write_buffer_size()) for c in connections]
         too_many = sum(size for _, size in unread) - UNREAD_BYTES
-        for each, size in unread:
+        for connection, size in unread:
             if size and too_many > 0:
                 too_many -= size
-                each.transport.abort()
+                connection.transport.abort()
 
     @property
     def _is_free(self) -> bool:
@@ -245,14 +247,14 @@ class GuardedProtocol(HttpToolsProtocol):
         cycle: Any = self.cycle  # None before the first request
         return cycle is None or cycle.response_complete
 
-    def _look(self) -> None:
+    def _close_if_late(self) -> None:
         """Close the connection if what is awaited does not arrive or is not taken in time; look again."""
-        now, awaited = self.loop.time(), IDLE_SECONDS if self._is_between else HEADER_SECONDS
+        now, patience = self.loop.time(), IDLE_SECONDS if self._is_between else HEADER_SECONDS
         if self.transport.get_write_buffer_size():
             is_late = now - self._taken > UNREAD_SECONDS
         else:
             self._taken = now
-            is_late = self._is_free and now - self._since > awaited
+            is_late = self._is_free and now - self._since > patience
         if is_late:
             self.transport.abort()
-        self._timer = self.loop.call_later(min(HEADER_SECONDS, UNREAD_SECONDS) / 4, self._look)
+        self._timer = self.loop.call_later(min(HEADER_SECONDS, UNREAD_SECONDS) / 4, self._close_if_late)

@@ -31,14 +31,14 @@ def create_token(
 
     `show` is called with the secret before the token is added: a token that was not shown is not kept.
     """
-    wanted = _check_scopes(scopes, "scopes")
+    checked = _check_scopes(scopes, "scopes")
     if not name or any(c.isspace() or not c.isprintable() for c in name):
         raise ConfigError(f"name must be a word without spaces, got {name!r}; for example `shop`.")
     tokens = read_tokens(path) if path.exists() else []
     if any(token.name == name for token in tokens):
         raise ConfigError(f"{path.name} already has a token named {name!r}; choose another name.")
     secret = secrets.token_urlsafe(32)
-    lines = [_line(token) for token in (*tokens, Token(name, frozenset(wanted), _digest(secret)))]
+    lines = [_line(token) for token in (*tokens, Token(name, frozenset(checked), _digest(secret)))]
     with atomic_write(path) as temporary:
         temporary.touch()
         temporary.chmod(0o600)  # before anything is written
@@ -129,11 +129,11 @@ def _line(token: Token) -> str:
 
 
 def _check_scopes(scopes: Iterable[str], place: str) -> list[str]:
-    given = list(scopes)
-    wrong = [scope for scope in given if scope not in SCOPES]
-    if wrong or not given:
+    names = list(scopes)
+    wrong = [scope for scope in names if scope not in SCOPES]
+    if wrong or not names:
         raise ConfigError(
             f"{place}: a scope must be one of {', '.join(SCOPES)}, got {', '.join(wrong) or 'none'}; "
             "choose at least one."
         )
-    return given
+    return names

@@ -11,7 +11,7 @@ from shortlist.kernels.parameters import TERMS, Parameters
 from shortlist.kernels.rng import fill_uniform, stream
 from shortlist.types import Bools, Floats, Longs
 
-USERS, ITEMS = 4, 5  # ids of random streams
+USER_STREAM, ITEM_STREAM = 4, 5  # ids of random streams
 MAX_SIZE = 1e12  # of a number in a file; inner products of larger ones could overflow
 
 
@@ -29,20 +29,20 @@ def initialize_parameters(
     """Small random factors; row n depends only on the seed and n, so that rows can be appended later."""
     scale = np.float32(init * np.sqrt(3 / n_factors))  # standard deviation init / √n_factors
 
-    def draw(name: int, n: int) -> Floats:
+    def draw(stream_id: int, n: int) -> Floats:
         values = np.empty(n * n_factors, np.float32)
-        fill_uniform(stream(seed, name)[0], scale, values)
+        fill_uniform(stream(seed, stream_id)[0], scale, values)
         return values.reshape(n, n_factors)
 
     terms: list[Floats] = []
     for weight in start_weights:
-        on = weight is not None
-        terms.append(np.full(n_users if on else 0, weight or 0, np.float32))
-        terms.append(np.zeros(n_items if on else 0, np.float32))
+        is_on = weight is not None
+        terms.append(np.full(n_users if is_on else 0, weight or 0, np.float32))
+        terms.append(np.zeros(n_items if is_on else 0, np.float32))
     return Parameters(
-        draw(USERS, n_users),
+        draw(USER_STREAM, n_users),
         np.full(n_users, t, np.float32),
-        draw(ITEMS, n_items),
+        draw(ITEM_STREAM, n_items),
         np.zeros(n_items if bias else 0, np.float32),
         *terms,
     )
@@ -51,7 +51,7 @@ def initialize_parameters(
 def parameter_shapes(
     n_users: int, n_items: int, n_factors: int, bias: bool, terms_on: tuple[bool, ...]
 ) -> dict[str, tuple[int, ...]]:
-    """The shape of each of the parameters."""
+    """The shape of each array of `Parameters` by name; what the model does not have is empty."""
     shapes: dict[str, tuple[int, ...]] = {
         "user": (n_users, n_factors),
         "boundary": (n_users,),
@@ -64,7 +64,7 @@ def parameter_shapes(
 
 
 def user_fields(theta: Parameters) -> dict[str, Floats]:
-    """The parameters of users that the model has, by name."""
+    """The arrays with a row per user that the model has, by name; others are empty."""
     names = ("user", "boundary", *(by_user for by_user, _ in TERMS))
     return {name: array for name in names if (array := theta._asdict()[name]).size}
 

@@ -119,8 +119,8 @@ class ItemContent:
         scale = 1 / np.maximum(together.total, 1.0)
         scaled = csr_array((shares.data * scale[shares.indices], shares.indices, shares.indptr), shares.shape)
         linked = _similarity(scaled @ links @ vectors, vectors, indptr, items)
-        wanted, place = np.unique(items, return_inverse=True)
-        companions = csr_array(links[wanted] @ vectors)
+        distinct, place = np.unique(items, return_inverse=True)
+        companions = csr_array(links[distinct] @ vectors)
         similarity = _similarity(shares @ vectors, companions, indptr, place.astype(np.int32))
         return linked, (similarity * scale[items]).astype(np.float32)
 
@@ -155,8 +155,8 @@ class ItemContent:
         is_own = slow[:, pool].toarray() != 0
         scores[~is_new | is_own] = 0.0
         order = np.argsort(-scores, axis=1, kind="stable")[:, :n]
-        kept = np.take_along_axis(scores, order, axis=1) > 0
-        return ItemSets(starts(kept.sum(axis=1)), pool[order[kept]].astype(np.int32))
+        is_positive = np.take_along_axis(scores, order, axis=1) > 0
+        return ItemSets(starts(is_positive.sum(axis=1)), pool[order[is_positive]].astype(np.int32))
 
     # ------------------------------------------------------------------ files
 
@@ -191,7 +191,7 @@ def decayed_items(users: UserLog, snapshots: Snapshots, decay: float, n_items: i
 
 def _similarity(profiles: csr_array, vectors: csr_array, indptr: Longs, items: Ints) -> Floats:
     """(n_candidates,) the product of each candidate's vector and the profile of its snapshot."""
-    profiles, vectors = (each.astype(np.float32, copy=False) for each in (profiles, vectors))
+    profiles, vectors = (array.astype(np.float32, copy=False) for array in (profiles, vectors))
     profiles.sort_indices()
     products, scratch = np.empty(items.size, np.float32), np.zeros(vectors.shape[1], np.float32)
     score_rows(to_rows(profiles), to_rows(vectors), indptr, items, scratch, products)

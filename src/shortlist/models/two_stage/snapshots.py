@@ -75,7 +75,7 @@ class Rolling(ABC, Generic[T]):
             return self._empty()
         with self._lock:
             if number not in self._cache:
-                before = max((each for each in self._cache if each < number), default=0)
+                before = max((cached for cached in self._cache if cached < number), default=0)
                 self._make_room({before, self.sizes.size})  # a solution may be counted on from the one before
                 solution = self._solve(number)
                 self._make_room({self.sizes.size})
@@ -90,11 +90,11 @@ class Rolling(ABC, Generic[T]):
 
     @abstractmethod
     def _empty(self) -> T:
-        """What is known before the first solution."""
+        """The solution of no baskets."""
 
     @abstractmethod
     def _solve(self, number: int) -> T:
-        """Compute the number-th solution."""
+        """Compute the number-th solution, of the first `sizes[number - 1]` baskets."""
 
     @abstractmethod
     def _extend(self, solution: T, more: int) -> T:
@@ -137,9 +137,9 @@ class RollingEASE(Rolling[EASEWeights]):
             return self._empty()
         row = np.full(self.n_items, -1, np.int32)
         row[items] = np.arange(items.size, dtype=np.int32)
-        kept = row[item] >= 0
+        has_row = row[item] >= 0
         bought = csr_array(
-            (np.ones(int(kept.sum())), (owner[kept], row[item[kept]])),
+            (np.ones(int(has_row.sum())), (owner[has_row], row[item[has_row]])),
             shape=(users.user_baskets.shape[0], items.size),
         )
         return EASEWeights(row, items, _round_weights(fit_item_weights(bought, REG)))
@@ -178,13 +178,14 @@ class RollingLinks(Rolling[Links]):
 
     def _solve(self, number: int) -> Links:
         """Count on from the nearest cached solution, always in the same steps: links may be forgotten."""
-        last = max((each for each in self._cache if each < number), default=0)
+        last = max((cached for cached in self._cache if cached < number), default=0)
         links = self._cache[last] if last else self._empty()
         edges = np.append(0, self.sizes)[last : number + 1]
-        return Links(*(self._count(*each, edges) for each in zip(links, self.kinds, strict=True)))
+        pairs = zip(links, self.kinds, strict=True)
+        return Links(*(self._count(table, kind, edges) for table, kind in pairs))
 
     def _count(self, table: LinkTable, kind: PairKind, edges: Longs) -> LinkTable:
-        """The table with the pairs of more baskets; as many steps at once as there is room for."""
+        """The table with the pairs of more baskets, step by step; steps share a list while it has room."""
         while edges.size > 1:
             room, n_steps = _new_pairs(np.zeros(self.n_items, np.int64), 0), 0
             while n_steps + 1 < edges.size and (not n_steps or room.end.sum() < MAX_PAIRS):
@@ -286,9 +287,8 @@ class EventReplay:
         """The replay of a history with new rows (None: rows were also removed)."""
         transform = self.transform
         is_changed = new is None or (transform is not None and new.reweighted.size > 0)
-        if (
-            new is None or not new.time.size or is_changed
-        ):  # without times, new baskets come between the known ones
+        # without times, new baskets come between the known ones
+        if new is None or not new.time.size or is_changed:
             return EventReplay(history, rules, transform=transform)
         with self._lock:
             last, until, users = self, int(new.time.min()), np.unique(new.user)
@@ -347,9 +347,7 @@ class EventReplay:
                 log, settled = self.whole.timeline.log, self.whole.settled
                 all_items = np.arange(self.history.n_items, dtype=np.int32)
                 before = [state.item_stats.cursor[0] for state in self._states if state.clock[0] <= settled]
-                if (
-                    max(before, default=-1) < log.order.size - 2 * UNSETTLED
-                ):  # kept for a replay of late events
+                if max(before, default=-1) < log.order.size - 2 * UNSETTLED:  # for a replay of late events
                     state = self._take_state(settled)
                     replay_until(log, state, self.rules, all_items, settled)
                     self.keep([state])

@@ -192,17 +192,17 @@ def _index_splits(trees: list[Forest], n_columns: int) -> SplitIndex | None:
         leaves = np.flatnonzero(~inner[-1])
         values.append(tree.value[leaves[np.argsort(first[leaves])]])
     column, threshold = (
-        np.concatenate([getattr(tree, name)[kept] for tree, kept in zip(trees, inner, strict=True)])
+        np.concatenate([getattr(tree, name)[is_inner] for tree, is_inner in zip(trees, inner, strict=True)])
         for name in ("column", "threshold")
     )
-    owner = np.repeat(np.arange(len(trees)), [kept.sum() for kept in inner])
+    owner = np.repeat(np.arange(len(trees)), [is_inner.sum() for is_inner in inner])
     order = np.lexsort((threshold, column))
     return SplitIndex(
         np.searchsorted(column[order], np.arange(2 * n_columns + 1)),
         threshold[order],
         owner[order],
         np.concatenate(masks)[order],
-        starts(np.array([each.size for each in values]))[:-1].astype(np.uint64),
+        starts(np.array([array.size for array in values]))[:-1].astype(np.uint64),
         np.concatenate(values),
     )
 
