@@ -1,8 +1,6 @@
 """`shortlist fit`: what is decided for one model, what is warned of, and how many files a reader follows."""
 
 import json
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ import shortlist as sl
 from shortlist.cli import main
 from shortlist.errors import DataWarning
 from tests.auto.test_choice import noise
-
-PACKAGE = str(Path(sl.__file__).parent)
+from tests.test_walk import files_of
 
 
 @pytest.fixture
@@ -57,22 +54,8 @@ def test_a_model_that_predicts_nothing_is_said_to(capsys):
 
 def test_files_entered_by_a_fit_of_one_model(source, capsys):
     def call():
-        assert (
-            main(["fit", str(source), "--model", "PersonalFrequency", "--out", str(source.with_name("m"))])
-            == 0
-        )
+        words = ["--model", "PersonalFrequency", "--out", str(source.with_name("m"))]
+        assert main(["fit", str(source), *words]) == 0
 
-    call()
-    entered = set()
-
-    def record(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            entered.add(frame.f_code.co_filename.removeprefix(PACKAGE))
-
-    before = sys.getprofile()
-    sys.setprofile(record)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
+    entered = files_of(call)
     assert len(entered) <= 66, sorted(entered)

@@ -309,10 +309,11 @@ class Validation:
 
     def values_at(self, N: int) -> Doubles:
         """(n_users,) the metric if all lists have N items, or as many on average as the volume allows."""
-        by_length = (self.evaluate(self.candidates.head(n)).values(self.metric) for n in (N, max(N - 1, 0)))
-        longer, shorter = by_length
-        share = 0.0 if self.volume is None or self.volume >= N else N - self.volume
-        return longer + share * (shorter - longer)
+        longer = self.evaluate(self.candidates.head(N)).values(self.metric)
+        if self.volume is None or self.volume >= N:
+            return longer
+        shorter = self.evaluate(self.candidates.head(max(N - 1, 0))).values(self.metric)
+        return longer + (N - self.volume) * (shorter - longer)
 
     def values_of_best(self) -> Doubles:
         """(n_users,) the metric if the volume goes to the highest scores of all lists."""
